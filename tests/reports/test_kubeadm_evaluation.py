@@ -21,9 +21,10 @@ from karpenter.providers.aws.bootstrap.bootstrap_token import JoinParameters
 from karpenter.providers.aws.bootstrap.join_rules import bootstrap_problem, joins_with_kubeadm
 from karpenter.providers.aws.userdata import render_user_data
 from support.consolidation_cases import scale
-from support.kubeadm_user_data import FIELD_REPORT, TOKEN, authority, cluster, joining
+from support.kubeadm_user_data import FIELD_REPORT, TOKEN, authority, joining
+from support.kubeadm_user_data import cluster as kubeadm_cluster
 from support.report_pools import MANIFESTS, begin, converted_pool, is_running, pinned, types_named
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 _POOL = "worker-scalable"
 
@@ -47,7 +48,7 @@ def test_the_class_joins_with_kubeadm_as_it_stands_there() -> None:
 def test_the_three_variables_of_its_script_are_filled_in() -> None:
     """AWS-871, AWS-910: endpoint, token and hash; everything else of the script stays."""
     join = JoinParameters(claim="worker-1", pool=_POOL, node_class="default", token=TOKEN)
-    options = replace(joining(FIELD_REPORT, cluster(authority("ca")), join), family="Ubuntu")
+    options = replace(joining(FIELD_REPORT, kubeadm_cluster(authority("ca")), join), family="Ubuntu")
     text = render_user_data(options).decode()
     assert f"--token {TOKEN.value} " in text
     assert not any(name in text for name in ("CLUSTER_ENDPOINT", "BOOTSTRAP_TOKEN", "CA_CERT_HASH"))
@@ -64,39 +65,39 @@ def _workers(replicas: int) -> Deployment:
     return msgspec.structs.replace(made, spec=changed)
 
 
-async def _begin(world: World, replicas: int) -> None:
-    world.simulated(types_named("ap-northeast-2", "t3.medium", "t3.large", "t3.xlarge", "m5.large"))
-    await begin(world, converted_pool("a40-v1-pool"))
-    await world.kube.create(kinds.DEPLOYMENT, _workers(replicas))
+async def _begin(cluster: VirtualCluster, replicas: int) -> None:
+    cluster.simulated(types_named("ap-northeast-2", "t3.medium", "t3.large", "t3.xlarge", "m5.large"))
+    await begin(cluster, converted_pool("a40-v1-pool"))
+    await cluster.kube.create(kinds.DEPLOYMENT, _workers(replicas))
 
 
-@story
-async def test_a_burst_gets_nodes_of_its_types_in_time_and_gives_them_back(world: World) -> None:
+@in_virtual_time
+async def test_a_burst_gets_nodes_of_its_types_in_time_and_gives_them_back(cluster: VirtualCluster) -> None:
     """API-A40, AWS-876: running within 60 s, gone after the 30 s of its policy."""
-    await _begin(world, 6)
-    await until(lambda: is_running(world, "worker", 6), 60)
-    nodes = [node.metadata.labels for node in await world.all(kinds.NODE)]
+    await _begin(cluster, 6)
+    await until(lambda: is_running(cluster, "worker", 6), 60)
+    nodes = [node.metadata.labels for node in await cluster.all(kinds.NODE)]
     assert {node[labels.INSTANCE_TYPE] for node in nodes} <= {"t3.medium", "t3.large", "t3.xlarge"}
     assert {(node["role"], node["managed-by"]) for node in nodes} == {("worker", "karpenter")}
-    await scale(world, "worker", 0)
-    await until(lambda: _is_empty(world), 600)
+    await scale(cluster, "worker", 0)
+    await until(lambda: _is_empty(cluster), 600)
 
 
-async def _is_empty(world: World) -> bool:
-    return not await world.all(kinds.NODE)
+async def _is_empty(cluster: VirtualCluster) -> bool:
+    return not await cluster.all(kinds.NODE)
 
 
-@story
-async def test_no_burst_exceeds_the_limits(world: World) -> None:
+@in_virtual_time
+async def test_no_burst_exceeds_the_limits(cluster: VirtualCluster) -> None:
     """API-A40: 20 CPUs and 40 Gi; the pods beyond them wait."""
-    await _begin(world, 60)
-    await until(lambda: _some_run(world), 120)
-    nodes = await world.all(kinds.NODE)
+    await _begin(cluster, 60)
+    await until(lambda: _some_run(cluster), 120)
+    nodes = await cluster.all(kinds.NODE)
     for resource, limit in (("cpu", "20"), ("memory", "40Gi")):
         total = sum(quantity.parse_milli(str(node.status.capacity[resource])) for node in nodes)
         assert total <= quantity.parse_milli(limit)
-    assert any(pod.status.phase == "Pending" for pod in await world.all(kinds.POD))
+    assert any(pod.status.phase == "Pending" for pod in await cluster.all(kinds.POD))
 
 
-async def _some_run(world: World) -> bool:
-    return any(pod.status.phase == "Running" for pod in await world.all(kinds.POD))
+async def _some_run(cluster: VirtualCluster) -> bool:
+    return any(pod.status.phase == "Running" for pod in await cluster.all(kinds.POD))

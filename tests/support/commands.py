@@ -13,7 +13,7 @@ from karpenter.model import resources as res
 from karpenter.scheduling.solution import NewNodeClaim
 from support.builders import ANY_CAPACITY, NODE_CLASS
 from support.fake_cloud import TYPES
-from support.world import World
+from support.virtual_cluster import VirtualCluster
 
 
 def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> NewNodeClaim:
@@ -32,29 +32,29 @@ def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> NewNo
     return NewNodeClaim(claim, pool, (kept.name,), kept.offerings[0], tuple(meant))
 
 
-def candidate(world: World, name: str) -> Candidate:
+def candidate(cluster: VirtualCluster, name: str) -> Candidate:
     """The node of a claim, as the running controller sees it now."""
-    assert world.manager is not None
-    view = next(view for view in world.manager.state.state_nodes() if view.key == name)
+    assert cluster.manager is not None
+    view = next(view for view in cluster.manager.state.state_nodes() if view.key == name)
     moving = tuple(pod for pod in view.pods if pods.is_reschedulable(pod))
     return Candidate(view, view.pool, moving, None, 1.0 + len(moving))
 
 
 def command(
-    world: World,
+    cluster: VirtualCluster,
     *names: str,
     reason: DisruptionReason = DisruptionReason.DRIFTED,
     bought: Sequence[str] = (),
     kind: ConsolidationType = ConsolidationType.NONE,
 ) -> Command:
     """These nodes go; their pods are meant for the first of what is bought."""
-    candidates = tuple(candidate(world, name) for name in names)
+    candidates = tuple(candidate(cluster, name) for name in names)
     moving = [pod for candidate in candidates for pod in candidate.reschedulable_pods]
     replacements = tuple(replacement(name, meant=moving if not number else ()) for number, name in enumerate(bought))
     return Command(reason, candidates, replacements, consolidation_type=kind)
 
 
-async def carry_out(world: World, *commands: Command) -> bool:
+async def carry_out(cluster: VirtualCluster, *commands: Command) -> bool:
     """Have the running controller begin commands; whether any could be begun."""
-    assert world.manager is not None
-    return await world.manager.disruption.start_commands(commands)
+    assert cluster.manager is not None
+    return await cluster.manager.disruption.start_commands(commands)

@@ -11,7 +11,7 @@ from karpenter.api.core import PodSpec, PodTemplateSpec
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from support.builders import container
-from support.world import World, until
+from support.virtual_cluster import VirtualCluster, until
 
 OPEN = (Budget(nodes="100%"),)
 
@@ -26,29 +26,29 @@ def deployment(name: str, replicas: int, cpu: str = "900m") -> Deployment:
     return Deployment(metadata=ObjectMeta(name=name, namespace="default"), spec=spec)
 
 
-async def scale(world: World, name: str, replicas: int) -> None:
-    await world.kube.patch(kinds.DEPLOYMENT, name, {"spec": {"replicas": replicas}}, "default")
+async def scale(cluster: VirtualCluster, name: str, replicas: int) -> None:
+    await cluster.kube.patch(kinds.DEPLOYMENT, name, {"spec": {"replicas": replicas}}, "default")
 
 
 async def begin(
-    world: World,
+    cluster: VirtualCluster,
     *workloads: Deployment,
     budgets: Sequence[Budget] = OPEN,
     policy: str = "WhenEmptyOrUnderutilized",
     **pool: Any,
 ) -> None:
     """Simulated nodes, a pool that consolidates, and workloads that run."""
-    world.simulated()
-    world.scheduled()
-    await world.node_class(node_registration_delay="2s")
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.node_class(node_registration_delay="2s")
     disruption = Disruption(consolidate_after="10s", consolidation_policy=policy, budgets=tuple(budgets))  # type: ignore[arg-type]
-    await world.pool(disruption=disruption, **pool)
+    await cluster.pool(disruption=disruption, **pool)
     for workload in workloads:
-        await world.kube.create(kinds.DEPLOYMENT, workload)
-    await world.start()
-    await until(lambda: runs(world, sum(workload.spec.replicas or 0 for workload in workloads)), 180)
+        await cluster.kube.create(kinds.DEPLOYMENT, workload)
+    await cluster.start()
+    await until(lambda: runs(cluster, sum(workload.spec.replicas or 0 for workload in workloads)), 180)
 
 
-async def runs(world: World, count: int) -> bool:
-    result = [obj for obj in await world.all(kinds.POD) if obj.metadata.deletion_timestamp is None]
+async def runs(cluster: VirtualCluster, count: int) -> bool:
+    result = [obj for obj in await cluster.all(kinds.POD) if obj.metadata.deletion_timestamp is None]
     return len(result) == count and all(element.status.phase == "Running" for element in result)

@@ -6,21 +6,21 @@ import asyncio
 from typing import Any
 
 from karpenter.api.karpenter import Disruption
-from support.world import World
+from support.virtual_cluster import VirtualCluster
 
 
-async def up(world: World, *names: str, consolidate_after: str = "Never") -> None:
+async def up(cluster: VirtualCluster, *names: str, consolidate_after: str = "Never") -> None:
     """A running controller, a pool, and initialised machines of it: claims c, d, ... on nodes node-c, node-d, ..."""
-    await world.node_class()
-    pool = await world.pool(disruption=Disruption(consolidate_after=consolidate_after))
-    await world.start()
+    await cluster.node_class()
+    pool = await cluster.pool(disruption=Disruption(consolidate_after=consolidate_after))
+    await cluster.start()
     for name in names or ("c",):
-        await world.owned_claim(pool, name)
+        await cluster.owned_claim(pool, name)
     await asyncio.sleep(0.1)
     for name in names or ("c",):
-        await world.join(name)
+        await cluster.join(name)
     await asyncio.sleep(1)
 
 
-def bugs(world: World) -> list[dict[str, Any]]:
-    return [line for line in world.lines() if "stacktrace" in line]
+def bugs(cluster: VirtualCluster) -> list[dict[str, Any]]:
+    return [line for line in cluster.lines() if "stacktrace" in line]

@@ -1,42 +1,42 @@
-"""A NodeClaim in a ``World`` at a stage of its life cycle: launched, registered, initialized, gone."""
+"""A NodeClaim in a ``VirtualCluster`` at a stage of its life cycle: launched, registered, initialized, gone."""
 
 from __future__ import annotations
 
 import asyncio
 
 from karpenter.api import kinds
-from support.world import World
+from support.virtual_cluster import VirtualCluster
 
 
-async def launched(world: World, **fields: object) -> None:
+async def launched(cluster: VirtualCluster, **fields: object) -> None:
     """A running controller and one NodeClaim whose instance is launched."""
-    await world.start()
-    await world.claim(**fields)  # type: ignore[arg-type]
+    await cluster.start()
+    await cluster.claim(**fields)  # type: ignore[arg-type]
     await asyncio.sleep(0.1)
 
 
-async def registered(world: World, **fields: object) -> None:
+async def registered(cluster: VirtualCluster, **fields: object) -> None:
     """A running controller and one NodeClaim whose Node is registered."""
-    await launched(world, **fields)
-    await world.join()
+    await launched(cluster, **fields)
+    await cluster.join()
     await asyncio.sleep(0.1)
 
 
-async def ready(world: World, name: str = "c", **fields: object) -> None:
+async def ready(cluster: VirtualCluster, name: str = "c", **fields: object) -> None:
     """A running controller, a NodeClaim and its initialized Node."""
-    if world.manager is None:
-        await world.start()
-    await world.claim(name, **fields)  # type: ignore[arg-type]
+    if cluster.manager is None:
+        await cluster.start()
+    await cluster.claim(name, **fields)  # type: ignore[arg-type]
     await asyncio.sleep(0.1)
-    await world.join(name)
+    await cluster.join(name)
     await asyncio.sleep(1)
 
 
-async def all_gone(world: World, name: str = "c") -> bool:
+async def all_gone(cluster: VirtualCluster, name: str = "c") -> bool:
     """Whether NodeClaim and Node are gone."""
-    return not await world.has(kinds.NODE_CLAIM, name) and not await world.has(kinds.NODE, f"node-{name}")
+    return not await cluster.has(kinds.NODE_CLAIM, name) and not await cluster.has(kinds.NODE, f"node-{name}")
 
 
-def evicted(world: World) -> list[str]:
+def evicted(cluster: VirtualCluster) -> list[str]:
     """Names of the pods that eviction was requested for, in order."""
-    return [write.name for write in world.wire.writes if write.verb == "evict"]
+    return [write.name for write in cluster.wire.writes if write.verb == "evict"]

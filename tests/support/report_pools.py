@@ -19,7 +19,7 @@ from karpenter.model import conditions
 from support.builders import NODE_CLASS
 from support.consolidation_cases import deployment
 from support.older_manifests import WITH_ROLE
-from support.world import World, until
+from support.virtual_cluster import VirtualCluster, until
 
 MANIFESTS = Path(__file__).parents[1] / "unit" / "conversion" / "manifests"
 
@@ -51,29 +51,29 @@ def pinned(name: str, replicas: int, pool: str) -> Deployment:
     return msgspec.structs.replace(made, spec=changed)
 
 
-async def begin(world: World, *pools: NodePool) -> None:
+async def begin(cluster: VirtualCluster, *pools: NodePool) -> None:
     """These NodePools, ready, on simulated instances."""
-    world.scheduled()
-    await world.node_class(node_registration_delay="2s")
+    cluster.scheduled()
+    await cluster.node_class(node_registration_delay="2s")
     for pool in pools:
-        await world.kube.create(kinds.NODE_POOL, pool)
-    await world.start()
+        await cluster.kube.create(kinds.NODE_POOL, pool)
+    await cluster.start()
     for pool in pools:
-        await until(lambda name=pool.metadata.name: _is_ready(world, name))  # type: ignore[misc]
+        await until(lambda name=pool.metadata.name: _is_ready(cluster, name))  # type: ignore[misc]
 
 
-async def _is_ready(world: World, name: str) -> bool:
-    pool = await world.kube.get(kinds.NODE_POOL, name)
+async def _is_ready(cluster: VirtualCluster, name: str) -> bool:
+    pool = await cluster.kube.get(kinds.NODE_POOL, name)
     return conditions.is_true(pool.status.conditions, conditions.READY)
 
 
-async def nodes_of(world: World, pool: str) -> list[str]:
+async def nodes_of(cluster: VirtualCluster, pool: str) -> list[str]:
     """Names of the Nodes of a NodePool."""
-    nodes = await world.all(kinds.NODE)
+    nodes = await cluster.all(kinds.NODE)
     return [node.metadata.name for node in nodes if node.metadata.labels.get("karpenter.sh/nodepool") == pool]
 
 
-async def is_running(world: World, app: str, count: int) -> bool:
+async def is_running(cluster: VirtualCluster, app: str, count: int) -> bool:
     """Whether so many pods of a Deployment run, and no others are there."""
-    pods = [pod for pod in await world.all(kinds.POD) if pod.metadata.labels.get("app") == app]
+    pods = [pod for pod in await cluster.all(kinds.POD) if pod.metadata.labels.get("app") == app]
     return len(pods) == count and all(pod.status.phase == "Running" for pod in pods)

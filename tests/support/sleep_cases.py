@@ -24,7 +24,7 @@ from karpenter.model.feature_gate_flags import ParsedFeatureGates
 from karpenter.model.feature_gates import DEFAULT_FEATURE_GATES, FeatureGate
 from karpenter.settings import Settings
 from support.fake_cloud import TYPES
-from support.world import World
+from support.virtual_cluster import VirtualCluster
 
 GATES = DEFAULT_FEATURE_GATES | {FeatureGate.CAPACITY_SCHEDULE}
 WORK = ScheduleWindow(name="work", days="mon-fri", begin="07:00", until="22:00")
@@ -53,12 +53,12 @@ def capacity_schedule(name: str = "office", **spec: object) -> CapacitySchedule:
 class WriteTimes:
     """When the controller evicted pods and ordered nodes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, cluster: VirtualCluster) -> None:
         self.evictions: list[datetime] = []
         self.orders: list[datetime] = []
         self.count = 0
-        self._world = world
-        world.wire.after = self._record
+        self._world = cluster
+        cluster.wire.after = self._record
 
     def _record(self, write: object) -> None:
         verb, kind = write.verb, write.kind  # type: ignore[attr-defined]
@@ -69,22 +69,22 @@ class WriteTimes:
             self.orders.append(self._world.clock.now())
 
 
-async def sleep_until(world: World, moment: datetime) -> None:
+async def sleep_until(cluster: VirtualCluster, moment: datetime) -> None:
     """Let the story go on until a moment."""
     import asyncio
 
-    await asyncio.sleep(max(0.0, (moment - world.clock.now()).total_seconds()))
+    await asyncio.sleep(max(0.0, (moment - cluster.clock.now()).total_seconds()))
 
 
-async def running_pods(world: World) -> int:
+async def running_pods(cluster: VirtualCluster) -> int:
     """How many pods run."""
-    pods = await world.all(kinds.POD)
+    pods = await cluster.all(kinds.POD)
     return sum(pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None for pod in pods)
 
 
-async def price_per_hour(world: World) -> float:
+async def price_per_hour(cluster: VirtualCluster) -> float:
     """USD per hour of all nodes there are."""
-    return sum(map(_price, await world.all(kinds.NODE_CLAIM)))
+    return sum(map(_price, await cluster.all(kinds.NODE_CLAIM)))
 
 
 def _price(claim: NodeClaim) -> float:
@@ -99,10 +99,15 @@ def _price(claim: NodeClaim) -> float:
 
 
 async def annotate(
-    world: World, kind: kinds.Kind[msgspec.Struct], name: str, key: str, value: str | None, namespace: str = ""
+    cluster: VirtualCluster,
+    kind: kinds.Kind[msgspec.Struct],
+    name: str,
+    key: str,
+    value: str | None,
+    namespace: str = "",
 ) -> None:  # type: ignore[type-var]
     """Set or remove one annotation."""
-    await world.kube.patch(kind, name, {"metadata": {"annotations": {key: value}}}, namespace)  # type: ignore[type-var]
+    await cluster.kube.patch(kind, name, {"metadata": {"annotations": {key: value}}}, namespace)  # type: ignore[type-var]
 
 
 MINUTE = timedelta(minutes=1)

@@ -18,7 +18,7 @@ from support.sleep_cases import (
     settings_with_schedules,
     sleep_until,
 )
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 _SEOUL = ZoneInfo("Asia/Seoul")
 _LAUNCH = timedelta(seconds=90)
@@ -44,39 +44,41 @@ def _is_working_day(day: date) -> bool:
 
 
 @pytest.mark.parametrize("days", [6, pytest.param(14, marks=pytest.mark.soak)])
-@story
-async def test_a_fortnight_in_seoul_with_a_holiday_costs_what_its_office_hours_cost(world: World, days: int) -> None:
+@in_virtual_time
+async def test_a_fortnight_in_seoul_with_a_holiday_costs_what_its_office_hours_cost(
+    cluster: VirtualCluster, days: int
+) -> None:
     """DIS-492: hours in a time zone, holidays, graceful sleep to zero and a wake-up ahead of the morning.
 
     All pods run within launch delay + 30 s of 07:00; nothing is evicted inside grace, nothing bought while asleep.
     """
-    world.settings = settings_with_schedules(intervals=_INTERVALS)
-    await begin(world, deployment("web", 6), deployment("api", 4, "1700m"), policy="WhenEmpty")
-    always_on = await price_per_hour(world)
+    cluster.settings = settings_with_schedules(intervals=_INTERVALS)
+    await begin(cluster, deployment("web", 6), deployment("api", 4, "1700m"), policy="WhenEmpty")
+    always_on = await price_per_hour(cluster)
     assert always_on > 0
-    times = WriteTimes(world)
-    await world.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "90s"}})
-    await world.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule())
-    begin_of_story = world.clock.now()
-    await sleep_until(world, world.clock.now() + timedelta(hours=1))
-    assert not await world.all(kinds.NODE_CLAIM), "asleep on the holiday"
+    times = WriteTimes(cluster)
+    await cluster.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "90s"}})
+    await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule())
+    begin_of_story = cluster.clock.now()
+    await sleep_until(cluster, cluster.clock.now() + timedelta(hours=1))
+    assert not await cluster.all(kinds.NODE_CLAIM), "asleep on the holiday"
     cost, mornings = 0.0, 0
     for number in range(1, days):
         day = _NEW_YEAR + timedelta(days=number)
         if not _is_working_day(day):
-            await sleep_until(world, _at(day, 12))
-            assert not await world.all(kinds.NODE_CLAIM)
+            await sleep_until(cluster, _at(day, 12))
+            assert not await cluster.all(kinds.NODE_CLAIM)
             continue
-        await sleep_until(world, _at(day, 7))
+        await sleep_until(cluster, _at(day, 7))
         if mornings:
-            assert await running_pods(world) == 10, f"the launch delay was learned by {day}"
-        await sleep_until(world, _at(day, 7) + _LAUNCH + timedelta(seconds=30))
-        assert await running_pods(world) == 10, day
-        price = await price_per_hour(world)
-        await sleep_until(world, _at(day, 22) + _GRACE - timedelta(seconds=1))
-        assert await running_pods(world) == 10, f"grace on {day}"
-        await sleep_until(world, _at(day, 22) + timedelta(minutes=30))
-        assert not await world.all(kinds.NODE_CLAIM), day
+            assert await running_pods(cluster) == 10, f"the launch delay was learned by {day}"
+        await sleep_until(cluster, _at(day, 7) + _LAUNCH + timedelta(seconds=30))
+        assert await running_pods(cluster) == 10, day
+        price = await price_per_hour(cluster)
+        await sleep_until(cluster, _at(day, 22) + _GRACE - timedelta(seconds=1))
+        assert await running_pods(cluster) == 10, f"grace on {day}"
+        await sleep_until(cluster, _at(day, 22) + timedelta(minutes=30))
+        assert not await cluster.all(kinds.NODE_CLAIM), day
         cost += price * (15.5 + 2 * _LAUNCH / timedelta(hours=1))
         mornings += 1
     assert mornings == {6: 3, 14: 9}[days]

@@ -24,7 +24,7 @@ from support.sleep_cases import (
     settings_with_schedules,
     sleep_until,
 )
-from support.world import RARE, World, story
+from support.virtual_cluster import RARE, VirtualCluster, in_virtual_time
 
 _SEOUL = ZoneInfo("Asia/Seoul")
 #: The story begins at 9:00, an hour before the window, asleep.
@@ -36,55 +36,55 @@ _DAILY: dict[str, Any] = {
 }
 
 
-async def _asleep(world: World) -> None:
-    world.settings = settings_with_schedules(intervals=RARE)
-    await begin(world, deployment("web", 8, "900m"), deployment("api", 4, "400m"), policy="WhenEmpty")
+async def _asleep(cluster: VirtualCluster) -> None:
+    cluster.settings = settings_with_schedules(intervals=RARE)
+    await begin(cluster, deployment("web", 8, "900m"), deployment("api", 4, "400m"), policy="WhenEmpty")
 
 
-@story
-async def test_all_that_waits_is_bought_in_one_plan_and_costs_what_it_cost_before(world: World) -> None:
+@in_virtual_time
+async def test_all_that_waits_is_bought_in_one_plan_and_costs_what_it_cost_before(cluster: VirtualCluster) -> None:
     """Twelve pods come back to as few nodes as they had, not to one each."""
-    await _asleep(world)
-    before, nodes = await price_per_hour(world), len(await world.all(kinds.NODE_CLAIM))
-    await world.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY))
-    await sleep_until(world, _OPENING - timedelta(minutes=10))
-    assert not await world.all(kinds.NODE_CLAIM)
-    times = WriteTimes(world)
-    await sleep_until(world, _OPENING)
-    assert await running_pods(world) == 12
-    assert len(times.orders) == len(await world.all(kinds.NODE_CLAIM)) <= nodes
+    await _asleep(cluster)
+    before, nodes = await price_per_hour(cluster), len(await cluster.all(kinds.NODE_CLAIM))
+    await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY))
+    await sleep_until(cluster, _OPENING - timedelta(minutes=10))
+    assert not await cluster.all(kinds.NODE_CLAIM)
+    times = WriteTimes(cluster)
+    await sleep_until(cluster, _OPENING)
+    assert await running_pods(cluster) == 12
+    assert len(times.orders) == len(await cluster.all(kinds.NODE_CLAIM)) <= nodes
     assert max(times.orders) - min(times.orders) < timedelta(seconds=5)
-    assert await price_per_hour(world) <= before * 1.0001
+    assert await price_per_hour(cluster) <= before * 1.0001
 
 
-@story
-async def test_on_demand_nodes_come_where_spot_is_short_in_the_morning(world: World) -> None:
-    await _asleep(world)
-    await world.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY))
-    await sleep_until(world, _OPENING - timedelta(minutes=10))
+@in_virtual_time
+async def test_on_demand_nodes_come_where_spot_is_short_in_the_morning(cluster: VirtualCluster) -> None:
+    await _asleep(cluster)
+    await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY))
+    await sleep_until(cluster, _OPENING - timedelta(minutes=10))
     short = Faults(insufficient_capacity=(InsufficientCapacityRule(capacity_type="spot"),))
-    world.simulated_provider.set_faults(short)
-    await sleep_until(world, _OPENING + timedelta(seconds=30))
-    assert await running_pods(world) == 12
-    kinds_of_nodes = {claim.metadata.labels[labels.CAPACITY_TYPE] for claim in await world.all(kinds.NODE_CLAIM)}
+    cluster.simulated_provider.set_faults(short)
+    await sleep_until(cluster, _OPENING + timedelta(seconds=30))
+    assert await running_pods(cluster) == 12
+    kinds_of_nodes = {claim.metadata.labels[labels.CAPACITY_TYPE] for claim in await cluster.all(kinds.NODE_CLAIM)}
     assert kinds_of_nodes == {labels.ON_DEMAND}
 
 
-@story
-async def test_two_controllers_at_the_same_edge_do_not_fight(world: World) -> None:
+@in_virtual_time
+async def test_two_controllers_at_the_same_edge_do_not_fight(cluster: VirtualCluster) -> None:
     """Leader election prevents it; if both act for a while all the same, nothing is bought or evicted back and forth."""
-    await _asleep(world)
-    provider = TimeoutProvider(world.simulated_provider)
-    second = Manager(world.wire, provider, world.clock, world.settings, ManagerOptions())  # type: ignore[arg-type]
-    world.also(second.run())
-    await world.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY))
-    await sleep_until(world, _OPENING - timedelta(minutes=10))
-    assert not await world.all(kinds.NODE_CLAIM)
-    times = WriteTimes(world)
-    await sleep_until(world, _OPENING + timedelta(minutes=30))
-    assert await running_pods(world) == 12
+    await _asleep(cluster)
+    provider = TimeoutProvider(cluster.simulated_provider)
+    second = Manager(cluster.wire, provider, cluster.clock, cluster.settings, ManagerOptions())  # type: ignore[arg-type]
+    cluster.also(second.run())
+    await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY))
+    await sleep_until(cluster, _OPENING - timedelta(minutes=10))
+    assert not await cluster.all(kinds.NODE_CLAIM)
+    times = WriteTimes(cluster)
+    await sleep_until(cluster, _OPENING + timedelta(minutes=30))
+    assert await running_pods(cluster) == 12
     assert times.evictions == []
-    tainted = [node for node in await world.all(kinds.NODE) if labels.ASLEEP_TAINT in node.spec.taints]
+    tainted = [node for node in await cluster.all(kinds.NODE) if labels.ASLEEP_TAINT in node.spec.taints]
     assert tainted == []
 
 

@@ -30,7 +30,7 @@ from support.sleep_cases import (
     settings_with_schedules,
     sleep_until,
 )
-from support.world import RARE, World, story
+from support.virtual_cluster import RARE, VirtualCluster, in_virtual_time
 
 _SEOUL = ZoneInfo("Asia/Seoul")
 #: The first morning after the holiday.
@@ -77,45 +77,45 @@ def test_virtual_pods_tolerate_the_taints_of_their_pools() -> None:
     assert [(t.key, t.effect) for t in group.pods[0].spec.tolerations] == [("team", "NoSchedule")]
 
 
-@story
-async def test_nodes_are_as_before_the_night_although_no_pod_asks_for_them(world: World) -> None:
+@in_virtual_time
+async def test_nodes_are_as_before_the_night_although_no_pod_asks_for_them(cluster: VirtualCluster) -> None:
     """A tool of its own scaled the workload down in the evening; its pods find room at once in the morning."""
-    world.settings = settings_with_schedules(intervals=RARE)
-    await begin(world, deployment("web", 6, "900m"), policy="WhenEmpty")
-    before = await price_per_hour(world)
-    await world.kube.create(
+    cluster.settings = settings_with_schedules(intervals=RARE)
+    await begin(cluster, deployment("web", 6, "900m"), policy="WhenEmpty")
+    before = await price_per_hour(cluster)
+    await cluster.kube.create(
         kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY, wake=WakeSettings(ahead="5m", warm="AsBefore"))
     )
     await asyncio.sleep(60)
-    remembered = (await world.kube.get(kinds.CAPACITY_SCHEDULE, "office")).status.before_sleep
+    remembered = (await cluster.kube.get(kinds.CAPACITY_SCHEDULE, "office")).status.before_sleep
     assert remembered is not None
     assert [(entry.node_pool, entry.count) for entry in remembered.pods] == [("np", 6)]
-    await scale(world, "web", 0)
+    await scale(cluster, "web", 0)
     await asyncio.sleep(30 * 60)
-    assert not await world.all(kinds.NODE_CLAIM)
-    await world.stop()
-    await world.start()
-    await sleep_until(world, _OPENING)
-    assert await price_per_hour(world) == pytest.approx(before)
-    await scale(world, "web", 6)
+    assert not await cluster.all(kinds.NODE_CLAIM)
+    await cluster.stop()
+    await cluster.start()
+    await sleep_until(cluster, _OPENING)
+    assert await price_per_hour(cluster) == pytest.approx(before)
+    await scale(cluster, "web", 6)
     await asyncio.sleep(15)
-    assert await running_pods(world) == 6
+    assert await running_pods(cluster) == 6
     await asyncio.sleep(20 * 60)
-    assert await price_per_hour(world) == pytest.approx(before)
+    assert await price_per_hour(cluster) == pytest.approx(before)
 
 
-@story
-async def test_a_number_of_nodes_is_warm_and_goes_when_no_pod_comes(world: World) -> None:
-    world.settings = settings_with_schedules(intervals=RARE)
-    await begin(world, policy="WhenEmpty")
+@in_virtual_time
+async def test_a_number_of_nodes_is_warm_and_goes_when_no_pod_comes(cluster: VirtualCluster) -> None:
+    cluster.settings = settings_with_schedules(intervals=RARE)
+    await begin(cluster, policy="WhenEmpty")
     wake = WakeSettings(ahead="5m", warm={"nodes": 3})
-    await world.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY, wake=wake))
-    await sleep_until(world, _OPENING - timedelta(minutes=6))
-    assert not await world.all(kinds.NODE_CLAIM)
-    await sleep_until(world, _OPENING + timedelta(minutes=10))
-    assert len(await world.all(kinds.NODE)) == 3
-    await sleep_until(world, _OPENING + timedelta(minutes=30))
-    assert not await world.all(kinds.NODE)
+    await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY, wake=wake))
+    await sleep_until(cluster, _OPENING - timedelta(minutes=6))
+    assert not await cluster.all(kinds.NODE_CLAIM)
+    await sleep_until(cluster, _OPENING + timedelta(minutes=10))
+    assert len(await cluster.all(kinds.NODE)) == 3
+    await sleep_until(cluster, _OPENING + timedelta(minutes=30))
+    assert not await cluster.all(kinds.NODE)
 
 
 @pytest.mark.parametrize(
@@ -127,32 +127,34 @@ async def test_a_number_of_nodes_is_warm_and_goes_when_no_pod_comes(world: World
         ("buffer", "needs the feature gate CapacityBuffer"),
     ],
 )
-@story
-async def test_a_mode_that_means_nothing_is_said_in_the_condition(world: World, warm: object, message: str) -> None:
-    world.settings = settings_with_schedules(intervals=RARE)
-    await begin(world)
-    await world.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY, wake=WakeSettings(warm=warm)))
+@in_virtual_time
+async def test_a_mode_that_means_nothing_is_said_in_the_condition(
+    cluster: VirtualCluster, warm: object, message: str
+) -> None:
+    cluster.settings = settings_with_schedules(intervals=RARE)
+    await begin(cluster)
+    await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY, wake=WakeSettings(warm=warm)))
     await asyncio.sleep(5)
-    (condition,) = (await world.kube.get(kinds.CAPACITY_SCHEDULE, "office")).status.conditions
+    (condition,) = (await cluster.kube.get(kinds.CAPACITY_SCHEDULE, "office")).status.conditions
     assert (condition.status, condition.reason) == ("False", "Invalid")
     assert message in condition.message
 
 
-@story
-async def test_buffer_means_that_capacity_buffers_are_there_in_the_morning(world: World) -> None:
+@in_virtual_time
+async def test_buffer_means_that_capacity_buffers_are_there_in_the_morning(cluster: VirtualCluster) -> None:
     gates = GATES | {FeatureGate.CAPACITY_BUFFER}
-    world.settings = Settings(feature_gates=ParsedFeatureGates(gates), intervals=RARE)
-    await begin(world, policy="WhenEmpty")
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 0))
+    cluster.settings = Settings(feature_gates=ParsedFeatureGates(gates), intervals=RARE)
+    await begin(cluster, policy="WhenEmpty")
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 0))
     scalable = ScalableReference(kind="Deployment", name="web", api_group="apps")
     spec = CapacityBufferSpec(scalable_ref=scalable, replicas=4)
     buffer = CapacityBuffer(metadata=ObjectMeta(name="room", namespace="default"), spec=spec)
-    await world.kube.create(kinds.CAPACITY_BUFFER, buffer)
-    await world.kube.create(
+    await cluster.kube.create(kinds.CAPACITY_BUFFER, buffer)
+    await cluster.kube.create(
         kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY, wake=WakeSettings(ahead="5m", warm="buffer"))
     )
     await asyncio.sleep(45 * 60)
-    assert not await world.all(kinds.NODE_CLAIM)
-    await sleep_until(world, _OPENING)
-    status = (await world.kube.get(kinds.CAPACITY_BUFFER, "room", "default")).status
+    assert not await cluster.all(kinds.NODE_CLAIM)
+    await sleep_until(cluster, _OPENING)
+    status = (await cluster.kube.get(kinds.CAPACITY_BUFFER, "room", "default")).status
     assert [c.status for c in status.conditions if c.type == "Provisioning"] == ["True"]

@@ -14,7 +14,7 @@ from karpenter.kube.errors import Forbidden, Invalid
 from karpenter.model import labels
 from support.consolidation_cases import begin, deployment, scale
 from support.sleep_cases import annotate, capacity_schedule, running_pods, settings_with_schedules, sleep_until
-from support.world import RARE, World, story
+from support.virtual_cluster import RARE, VirtualCluster, in_virtual_time
 
 _SEOUL = ZoneInfo("Asia/Seoul")
 #: The story begins at 9:00, two hours before the window, asleep.
@@ -24,114 +24,116 @@ _WORKLOADS = SleepSettings(grace="10m", deadline="30m", scale_down="Workloads")
 _MINUTE = timedelta(minutes=1)
 
 
-async def _office(world: World, **schedule: object) -> None:
+async def _office(cluster: VirtualCluster, **schedule: object) -> None:
     """Two workloads in a namespace that opted in."""
-    world.settings = settings_with_schedules(intervals=RARE)
-    await world.kube.patch(kinds.NAMESPACE, "default", {"metadata": {"labels": {labels.CAPACITY_SCHEDULE: "office"}}})
-    await begin(world, deployment("web", 4, "500m"), deployment("api", 2, "500m"), policy="WhenEmpty")
-    await world.kube.create(
+    cluster.settings = settings_with_schedules(intervals=RARE)
+    await cluster.kube.patch(kinds.NAMESPACE, "default", {"metadata": {"labels": {labels.CAPACITY_SCHEDULE: "office"}}})
+    await begin(cluster, deployment("web", 4, "500m"), deployment("api", 2, "500m"), policy="WhenEmpty")
+    await cluster.kube.create(
         kinds.CAPACITY_SCHEDULE, capacity_schedule(sleep=_WORKLOADS, windows=(_DAILY,), on_holidays=None, **schedule)
     )
 
 
-async def _replicas(world: World) -> dict[str, int | None]:
-    return {obj.metadata.name: obj.spec.replicas for obj in await world.all(kinds.DEPLOYMENT)}
+async def _replicas(cluster: VirtualCluster) -> dict[str, int | None]:
+    return {obj.metadata.name: obj.spec.replicas for obj in await cluster.all(kinds.DEPLOYMENT)}
 
 
-@story
-async def test_workloads_sleep_after_grace_and_come_back_staggered_before_the_window(world: World) -> None:
+@in_virtual_time
+async def test_workloads_sleep_after_grace_and_come_back_staggered_before_the_window(cluster: VirtualCluster) -> None:
     """Those of other namespaces keep their replicas."""
-    await _office(world, wake=WakeSettings(ahead="5m", stagger="60s"))
+    await _office(cluster, wake=WakeSettings(ahead="5m", stagger="60s"))
     other = deployment("other", 1, "100m")
     moved = msgspec.structs.replace(other.metadata, namespace="kube-system")
-    await world.kube.create(kinds.DEPLOYMENT, msgspec.structs.replace(other, metadata=moved))
+    await cluster.kube.create(kinds.DEPLOYMENT, msgspec.structs.replace(other, metadata=moved))
     await asyncio.sleep(9 * 60)
-    assert await _replicas(world) == {"api": 2, "other": 1, "web": 4}
+    assert await _replicas(cluster) == {"api": 2, "other": 1, "web": 4}
     await asyncio.sleep(3 * 60)
-    assert await _replicas(world) == {"api": 0, "other": 1, "web": 0}
-    assert len(await world.all(kinds.POD)) == 1
+    assert await _replicas(cluster) == {"api": 0, "other": 1, "web": 0}
+    assert len(await cluster.all(kinds.POD)) == 1
     await asyncio.sleep(10 * 60)
-    assert not await world.all(kinds.NODE_CLAIM)
-    assert world.counted("capacity_schedules_scaled_workloads_total", direction="down") == 2
-    assert world.counted("nodepools_asleep", nodepool="np") == 1
-    await sleep_until(world, _MORNING - 5 * _MINUTE + timedelta(seconds=5))
-    assert await _replicas(world) == {"api": 2, "other": 1, "web": 0}, "one in the first ten seconds"
-    await sleep_until(world, _MORNING - 3 * _MINUTE)
-    assert await _replicas(world) == {"api": 2, "other": 1, "web": 4}
-    await sleep_until(world, _MORNING)
-    assert await running_pods(world) == 7
-    (web, *_) = [obj for obj in await world.all(kinds.DEPLOYMENT) if obj.metadata.name == "web"]
+    assert not await cluster.all(kinds.NODE_CLAIM)
+    assert cluster.counted("capacity_schedules_scaled_workloads_total", direction="down") == 2
+    assert cluster.counted("nodepools_asleep", nodepool="np") == 1
+    await sleep_until(cluster, _MORNING - 5 * _MINUTE + timedelta(seconds=5))
+    assert await _replicas(cluster) == {"api": 2, "other": 1, "web": 0}, "one in the first ten seconds"
+    await sleep_until(cluster, _MORNING - 3 * _MINUTE)
+    assert await _replicas(cluster) == {"api": 2, "other": 1, "web": 4}
+    await sleep_until(cluster, _MORNING)
+    assert await running_pods(cluster) == 7
+    (web, *_) = [obj for obj in await cluster.all(kinds.DEPLOYMENT) if obj.metadata.name == "web"]
     assert labels.SCALED_DOWN not in web.metadata.labels
     assert labels.REPLICAS_BEFORE_SLEEP not in web.metadata.annotations
-    assert world.counted("nodepools_asleep", nodepool="np") == 0
+    assert cluster.counted("nodepools_asleep", nodepool="np") == 0
 
 
-@story
-async def test_a_workload_scaled_up_at_night_is_said_once_and_not_touched_again(world: World) -> None:
+@in_virtual_time
+async def test_a_workload_scaled_up_at_night_is_said_once_and_not_touched_again(cluster: VirtualCluster) -> None:
     """Whoever it was, a person or a GitOps tool: no second write."""
-    await _office(world)
+    await _office(cluster)
     await asyncio.sleep(12 * 60)
-    await scale(world, "web", 3)
-    before = len([write for write in world.writes("Deployment") if "web" in write])
+    await scale(cluster, "web", 3)
+    before = len([write for write in cluster.writes("Deployment") if "web" in write])
     await asyncio.sleep(60 * 60)
-    assert await _replicas(world) == {"api": 0, "web": 3}
-    assert len([write for write in world.writes("Deployment") if "web" in write]) == before
-    messages = [event.message for event in await world.events("ScaleConflict", "web")]
+    assert await _replicas(cluster) == {"api": 0, "web": 3}
+    assert len([write for write in cluster.writes("Deployment") if "web" in write]) == before
+    messages = [event.message for event in await cluster.events("ScaleConflict", "web")]
     assert messages == ["somebody scaled to 3 while asleep; left alone until NodePools wake up"]
-    await sleep_until(world, _MORNING)
-    assert await _replicas(world) == {"api": 2, "web": 3}
+    await sleep_until(cluster, _MORNING)
+    assert await _replicas(cluster) == {"api": 2, "web": 3}
 
 
-@story
-async def test_a_controller_that_is_new_at_night_or_in_the_morning_carries_on(world: World) -> None:
-    await _office(world)
+@in_virtual_time
+async def test_a_controller_that_is_new_at_night_or_in_the_morning_carries_on(cluster: VirtualCluster) -> None:
+    await _office(cluster)
     await asyncio.sleep(12 * 60)
-    await world.stop()
-    await world.start()
+    await cluster.stop()
+    await cluster.start()
     await asyncio.sleep(60)
-    assert await _replicas(world) == {"api": 0, "web": 0}
-    await world.stop()
-    await sleep_until(world, _MORNING + timedelta(hours=1))
-    await world.start()
+    assert await _replicas(cluster) == {"api": 0, "web": 0}
+    await cluster.stop()
+    await sleep_until(cluster, _MORNING + timedelta(hours=1))
+    await cluster.start()
     await asyncio.sleep(30)
-    assert await _replicas(world) == {"api": 2, "web": 4}
+    assert await _replicas(cluster) == {"api": 2, "web": 4}
 
 
-@story
-async def test_workloads_come_back_when_a_pool_is_woken_or_the_schedule_goes(world: World) -> None:
-    await _office(world)
+@in_virtual_time
+async def test_workloads_come_back_when_a_pool_is_woken_or_the_schedule_goes(cluster: VirtualCluster) -> None:
+    await _office(cluster)
     await asyncio.sleep(12 * 60)
-    until = (world.clock.now() + timedelta(minutes=20)).isoformat()
-    await annotate(world, kinds.NODE_POOL, "np", labels.KEEP_AWAKE_UNTIL, until)  # type: ignore[arg-type]
+    until = (cluster.clock.now() + timedelta(minutes=20)).isoformat()
+    await annotate(cluster, kinds.NODE_POOL, "np", labels.KEEP_AWAKE_UNTIL, until)  # type: ignore[arg-type]
     await asyncio.sleep(30)
-    assert await _replicas(world) == {"api": 2, "web": 4}
+    assert await _replicas(cluster) == {"api": 2, "web": 4}
     await asyncio.sleep(35 * 60)
-    assert await _replicas(world) == {"api": 0, "web": 0}
-    await world.kube.delete(kinds.CAPACITY_SCHEDULE, "office")
+    assert await _replicas(cluster) == {"api": 0, "web": 0}
+    await cluster.kube.delete(kinds.CAPACITY_SCHEDULE, "office")
     await asyncio.sleep(30)
-    assert await _replicas(world) == {"api": 2, "web": 4}
+    assert await _replicas(cluster) == {"api": 2, "web": 4}
 
 
-@story
-async def test_a_missing_permission_is_said_and_nodes_sleep_all_the_same(world: World) -> None:
-    await _office(world)
+@in_virtual_time
+async def test_a_missing_permission_is_said_and_nodes_sleep_all_the_same(cluster: VirtualCluster) -> None:
+    await _office(cluster)
 
     def refuse(write: object) -> None:
         if (write.verb, write.kind) == ("patch", "Deployment"):  # type: ignore[attr-defined]
             raise Forbidden("deployments.apps is forbidden")
 
-    world.wire.refuse = refuse
+    cluster.wire.refuse = refuse
     await asyncio.sleep(30 * 60)
-    (event, *_) = await world.events("ScaleForbidden", "office")
+    (event, *_) = await cluster.events("ScaleForbidden", "office")
     assert "scaleDownWorkloads=true" in event.message
-    assert await _replicas(world) == {"api": 2, "web": 4}
-    assert not await world.all(kinds.NODE_CLAIM)
+    assert await _replicas(cluster) == {"api": 2, "web": 4}
+    assert not await cluster.all(kinds.NODE_CLAIM)
 
 
-@story
-async def test_a_workload_that_a_webhook_refuses_holds_up_neither_the_others_nor_the_nodes(world: World) -> None:
+@in_virtual_time
+async def test_a_workload_that_a_webhook_refuses_holds_up_neither_the_others_nor_the_nodes(
+    cluster: VirtualCluster,
+) -> None:
     """Whether it refuses with 422 or with 403, as webhooks do that name no status."""
-    await _office(world)
+    await _office(cluster)
 
     def refuse(write: object) -> None:
         if (write.verb, write.kind) == ("patch", "Deployment"):  # type: ignore[attr-defined]
@@ -140,11 +142,11 @@ async def test_a_workload_that_a_webhook_refuses_holds_up_neither_the_others_nor
             if write.name == "api":  # type: ignore[attr-defined]
                 raise Invalid("spec.replicas: at least 2")
 
-    await world.kube.create(kinds.DEPLOYMENT, deployment("late", 1, "100m"))
-    world.wire.refuse = refuse
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("late", 1, "100m"))
+    cluster.wire.refuse = refuse
     await asyncio.sleep(30 * 60)
-    assert await _replicas(world) == {"api": 2, "late": 0, "web": 4}
-    assert "frozen" in (await world.events("ScaleConflict", "web"))[0].message
-    assert "at least 2" in (await world.events("ScaleConflict", "api"))[0].message
-    assert not await world.events("ScaleForbidden", "office")
-    assert not await world.all(kinds.NODE_CLAIM)
+    assert await _replicas(cluster) == {"api": 2, "late": 0, "web": 4}
+    assert "frozen" in (await cluster.events("ScaleConflict", "web"))[0].message
+    assert "at least 2" in (await cluster.events("ScaleConflict", "api"))[0].message
+    assert not await cluster.events("ScaleForbidden", "office")
+    assert not await cluster.all(kinds.NODE_CLAIM)

@@ -17,7 +17,7 @@ from karpenter.runtime.intervals import Intervals
 from karpenter.settings import Settings
 from support.builders import node
 from support.disruption_cases import pool, running, verdict, with_annotation
-from support.world import World, refusing, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time, refusing
 
 
 def left_alone(objects: list[Wire]) -> list[Wire]:
@@ -42,47 +42,47 @@ def test_the_first_check_that_fails_names_the_reason(objects: list[Wire], nomina
     assert expected in verdict("n", pool(), left_alone(objects), nominated=chosen)
 
 
-@story
-async def test_passes_more_than_fifteen_minutes_apart_are_logged(world: World) -> None:
+@in_virtual_time
+async def test_passes_more_than_fifteen_minutes_apart_are_logged(cluster: VirtualCluster) -> None:
     """DIS-051, DIS-022"""
-    await world.start(Settings(intervals=Intervals(disruption_poll=timedelta(minutes=16))))
+    await cluster.start(Settings(intervals=Intervals(disruption_poll=timedelta(minutes=16))))
     await asyncio.sleep(33 * 60)
-    lines = world.lines("abnormal time between runs")
+    lines = cluster.lines("abnormal time between runs")
     assert [(line["level"], line["time_since"]) for line in lines] == [("DEBUG", "960s")] * 2
 
 
-@story
-async def test_passes_at_the_usual_interval_are_not_logged(world: World) -> None:
+@in_virtual_time
+async def test_passes_at_the_usual_interval_are_not_logged(cluster: VirtualCluster) -> None:
     """DIS-051"""
-    await world.start()
+    await cluster.start()
     await asyncio.sleep(40 * 60)
-    assert world.lines("abnormal time between runs") == []
+    assert cluster.lines("abnormal time between runs") == []
 
 
-@story
-async def test_a_taint_with_our_key_on_an_unmanaged_node_is_left_alone(world: World) -> None:
+@in_virtual_time
+async def test_a_taint_with_our_key_on_an_unmanaged_node_is_left_alone(cluster: VirtualCluster) -> None:
     """DIS-S008"""
-    await world.kube.create(kinds.NODE, node("foreign", {"cpu": "4"}))
-    await world.set_taints("foreign", (labels.DISRUPTED_TAINT,))
-    await world.start()
+    await cluster.kube.create(kinds.NODE, node("foreign", {"cpu": "4"}))
+    await cluster.set_taints("foreign", (labels.DISRUPTED_TAINT,))
+    await cluster.start()
     await asyncio.sleep(60)
-    assert (await world.get_node("foreign")).spec.taints == (labels.DISRUPTED_TAINT,)
+    assert (await cluster.get_node("foreign")).spec.taints == (labels.DISRUPTED_TAINT,)
 
 
-@story
-async def test_a_write_conflict_over_a_left_over_taint_is_no_error(world: World) -> None:
+@in_virtual_time
+async def test_a_write_conflict_over_a_left_over_taint_is_no_error(cluster: VirtualCluster) -> None:
     """DIS-S010: the taint goes with another try, and no error is logged."""
-    await world.node_class()
-    await world.pool(disruption=Disruption(consolidate_after="Never"))
-    await world.start()
-    await world.claim(pool="np")
+    await cluster.node_class()
+    await cluster.pool(disruption=Disruption(consolidate_after="Never"))
+    await cluster.start()
+    await cluster.claim(pool="np")
     await asyncio.sleep(0.1)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(1)
-    await world.stop()
-    await world.set_taints("node-c", (labels.DISRUPTED_TAINT,))
-    await world.start()
-    world.wire.refuse = refusing(lambda: Conflict("changed meanwhile"), 1, "patch Node")
+    await cluster.stop()
+    await cluster.set_taints("node-c", (labels.DISRUPTED_TAINT,))
+    await cluster.start()
+    cluster.wire.refuse = refusing(lambda: Conflict("changed meanwhile"), 1, "patch Node")
     await asyncio.sleep(30)
-    assert (await world.get_node()).spec.taints == ()
-    assert [line for line in world.lines() if line["level"] == "ERROR"] == []
+    assert (await cluster.get_node()).spec.taints == ()
+    assert [line for line in cluster.lines() if line["level"] == "ERROR"] == []

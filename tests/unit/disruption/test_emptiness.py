@@ -18,7 +18,7 @@ from karpenter.metrics.exposition import render_sync
 from karpenter.model import labels
 from support.commands import carry_out, command
 from support.metrics_scrape import Scrape
-from support.world import World, refusing, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, refusing, until
 
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
 MIRROR = OwnerReference(api_version="v1", kind="Node", name="n", uid="n", controller=True)
@@ -30,62 +30,62 @@ def patience(after: str = "0s", budgets: tuple[Budget, ...] = OPEN) -> Disruptio
     return Disruption(consolidate_after=after, budgets=budgets)
 
 
-async def machines(world: World, count: int = 1, **pool: Any) -> None:
+async def machines(cluster: VirtualCluster, count: int = 1, **pool: Any) -> None:
     """A running controller, a pool and so many initialised, empty nodes of it: n0, n1, ..."""
-    await world.node_class()
-    await world.pool(**{"disruption": patience(), **pool})
-    await world.start()
+    await cluster.node_class()
+    await cluster.pool(**{"disruption": patience(), **pool})
+    await cluster.start()
     for number in range(count):
-        await world.claim(f"n{number}", pool="np")
+        await cluster.claim(f"n{number}", pool="np")
     await asyncio.sleep(0.1)
     for number in range(count):
-        await world.join(f"n{number}", f"n{number}")
+        await cluster.join(f"n{number}", f"n{number}")
     await asyncio.sleep(0.5)
 
 
-async def nodes(world: World) -> list[str]:
-    return [obj.metadata.name for obj in await world.all(kinds.NODE)]
+async def nodes(cluster: VirtualCluster) -> list[str]:
+    return [obj.metadata.name for obj in await cluster.all(kinds.NODE)]
 
 
-async def leaving(world: World) -> list[str]:
-    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
+async def leaving(cluster: VirtualCluster) -> list[str]:
+    return [obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
 
 
-@story
-async def test_an_empty_node_goes_after_the_second_look(world: World) -> None:
+@in_virtual_time
+async def test_an_empty_node_goes_after_the_second_look(cluster: VirtualCluster) -> None:
     """DIS-S160, DIS-S170, DIS-023, DIS-020, DIS-221: first chosen within ten seconds, then fifteen of doubt."""
-    await machines(world)
-    started = world.elapsed
-    await until(lambda: _is_leaving(world, "n0"), 30, 0.1)
-    waited = world.elapsed - started
+    await machines(cluster)
+    started = cluster.elapsed
+    await until(lambda: _is_leaving(cluster, "n0"), 30, 0.1)
+    waited = cluster.elapsed - started
     assert 15 <= waited <= 25.5
-    line = world.lines("disrupting node(s)")[0]
+    line = cluster.lines("disrupting node(s)")[0]
     assert (line["reason"], line["decision"], line["disrupted-node-count"]) == ("Empty", "delete", 1)
     assert line["disrupted-nodes"][0]["Node"] == {"name": "n0"}
-    events = await world.events("DisruptionTerminating")
+    events = await cluster.events("DisruptionTerminating")
     assert sorted(event.involved_object.kind for event in events) == ["Node", "NodeClaim"]
     assert {event.message for event in events} == {"Disrupting Node: Empty"}
-    await until(lambda: _no_nodes(world), 60)
-    assert world.cloud.instances == {}
+    await until(lambda: _no_nodes(cluster), 60)
+    assert cluster.cloud.instances == {}
 
 
-async def _is_leaving(world: World, name: str) -> bool:
-    return name in await leaving(world)
+async def _is_leaving(cluster: VirtualCluster, name: str) -> bool:
+    return name in await leaving(cluster)
 
 
-async def _no_nodes(world: World) -> bool:
-    return await nodes(world) == []
+async def _no_nodes(cluster: VirtualCluster) -> bool:
+    return await nodes(cluster) == []
 
 
-@story
-async def test_nothing_happens_to_a_node_during_the_wait(world: World) -> None:
+@in_virtual_time
+async def test_nothing_happens_to_a_node_during_the_wait(cluster: VirtualCluster) -> None:
     """DIS-S170"""
-    await machines(world)
+    await machines(cluster)
     await asyncio.sleep(12)
-    node = await world.get_node("n0")
+    node = await cluster.get_node("n0")
     assert node.spec.taints == ()
     assert node.metadata.deletion_timestamp is None
-    assert await leaving(world) == []
+    assert await leaving(cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -93,30 +93,30 @@ async def test_nothing_happens_to_a_node_during_the_wait(world: World) -> None:
     [(DAEMON, "Running"), (MIRROR, "Running"), (None, "Succeeded"), (None, "Failed")],
     ids=["DIS-S161-daemon", "DIS-S161-mirror", "DIS-S163", "DIS-S163-failed"],
 )
-@story
-async def test_pods_that_need_no_place_do_not_keep_a_node(world: World, owner: object, phase: str) -> None:
+@in_virtual_time
+async def test_pods_that_need_no_place_do_not_keep_a_node(cluster: VirtualCluster, owner: object, phase: str) -> None:
     """DIS-S161, DIS-S163"""
-    await machines(world)
-    await world.running("p", "n0", meta={"owner_references": (owner,)} if owner else {})
-    await world.kube.patch(kinds.POD, "p", {"status": {"phase": phase}}, "default", subresource="status")
-    await until(lambda: _is_leaving(world, "n0"), 60)
+    await machines(cluster)
+    await cluster.running("p", "n0", meta={"owner_references": (owner,)} if owner else {})
+    await cluster.kube.patch(kinds.POD, "p", {"status": {"phase": phase}}, "default", subresource="status")
+    await until(lambda: _is_leaving(cluster, "n0"), 60)
 
 
-@story
-async def test_a_replica_set_pod_on_its_way_out_does_not_keep_a_node(world: World) -> None:
+@in_virtual_time
+async def test_a_replica_set_pod_on_its_way_out_does_not_keep_a_node(cluster: VirtualCluster) -> None:
     """DIS-S162"""
-    await machines(world)
-    await world.running("p", "n0", meta={"owner_references": (REPLICA_SET,)}, termination_grace_period_seconds=3600)
-    await world.kube.delete(kinds.POD, "p", "default")
-    await until(lambda: _is_leaving(world, "n0"), 60)
+    await machines(cluster)
+    await cluster.running("p", "n0", meta={"owner_references": (REPLICA_SET,)}, termination_grace_period_seconds=3600)
+    await cluster.kube.delete(kinds.POD, "p", "default")
+    await until(lambda: _is_leaving(cluster, "n0"), 60)
 
 
-@story
-async def test_a_node_with_a_pod_stays(world: World) -> None:
-    await machines(world)
-    await world.running("p", "n0")
+@in_virtual_time
+async def test_a_node_with_a_pod_stays(cluster: VirtualCluster) -> None:
+    await machines(cluster)
+    await cluster.running("p", "n0")
     await asyncio.sleep(300)
-    assert await leaving(world) == []
+    assert await leaving(cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -124,133 +124,133 @@ async def test_a_node_with_a_pod_stays(world: World) -> None:
     [("true", True), ("24h", True), ("1s", False), ("false", False)],
     ids=["DIS-S165", "API-451", "API-451-over", "false"],
 )
-@story
-async def test_a_node_may_ask_to_be_left_alone(world: World, value: str, stays: bool) -> None:
+@in_virtual_time
+async def test_a_node_may_ask_to_be_left_alone(cluster: VirtualCluster, value: str, stays: bool) -> None:
     """DIS-S165, DIS-076; DIS-390, OPS-515: the event `DisruptionBlocked` names the annotation."""
-    await machines(world)
+    await machines(cluster)
     note = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: value}}}
-    await world.kube.patch(kinds.NODE, "n0", note)
+    await cluster.kube.patch(kinds.NODE, "n0", note)
     await asyncio.sleep(60)
-    assert (await nodes(world) == ["n0"]) is stays
-    blocked = await world.events("DisruptionBlocked", "Node")
+    assert (await nodes(cluster) == ["n0"]) is stays
+    blocked = await cluster.events("DisruptionBlocked", "Node")
     assert any("annotation" in event.message for event in blocked) is stays
-    assert bool(await world.events("InvalidDoNotDisruptAnnotation", "n0")) is (value == "false")
+    assert bool(await cluster.events("InvalidDoNotDisruptAnnotation", "n0")) is (value == "false")
 
 
 @pytest.mark.parametrize("after", ["Never", "1h"], ids=["DIS-S168", "DIS-S164-not-yet"])
-@story
-async def test_a_pool_decides_how_long_its_nodes_stay_empty(world: World, after: str) -> None:
+@in_virtual_time
+async def test_a_pool_decides_how_long_its_nodes_stay_empty(cluster: VirtualCluster, after: str) -> None:
     """DIS-S164, DIS-S168. DIS-100: with Never, or before the node is Consolidatable, it is no candidate."""
-    await machines(world, disruption=patience(after))
+    await machines(cluster, disruption=patience(after))
     await asyncio.sleep(600)
-    assert await leaving(world) == []
-    assert await world.condition("n0", "Consolidatable") is None
+    assert await leaving(cluster) == []
+    assert await cluster.condition("n0", "Consolidatable") is None
 
 
-@story
-async def test_nodes_of_a_static_pool_stay(world: World) -> None:
+@in_virtual_time
+async def test_nodes_of_a_static_pool_stay(cluster: VirtualCluster) -> None:
     """DIS-S169"""
-    await machines(world, replicas=1)
+    await machines(cluster, replicas=1)
     await asyncio.sleep(120)
-    assert await leaving(world) == []
+    assert await leaving(cluster) == []
 
 
 @pytest.mark.parametrize(("last_event", "turns_true_at"), [(None, 60.0), (30.0, 90.0)], ids=["DIS-S236", "DIS-S235"])
-@story
+@in_virtual_time
 async def test_quiet_time_counts_from_the_last_pod_event(
-    world: World, last_event: float | None, turns_true_at: float
+    cluster: VirtualCluster, last_event: float | None, turns_true_at: float
 ) -> None:
     """DIS-S235, DIS-S236, DIS-241: true exactly when the time is over, absent before.
 
     DIS-320, API-123: the condition is True or absent.
     """
-    await machines(world, disruption=patience("60s"))
-    claim = await world.get_claim("n0")
+    await machines(cluster, disruption=patience("60s"))
+    claim = await cluster.get_claim("n0")
     ready_at = next(c.last_transition_time for c in claim.status.conditions if c.type == "Initialized")
     assert ready_at is not None
-    begin = world.elapsed - (world.clock.now() - ready_at).total_seconds()
+    begin = cluster.elapsed - (cluster.clock.now() - ready_at).total_seconds()
     if last_event is not None:
-        await asyncio.sleep(begin + last_event - world.elapsed)
-        await world.running("p", "n0")
+        await asyncio.sleep(begin + last_event - cluster.elapsed)
+        await cluster.running("p", "n0")
         await asyncio.sleep(0.1)
-    await asyncio.sleep(begin + turns_true_at - 1.5 - world.elapsed)
-    assert await world.condition("n0", "Consolidatable") is None
+    await asyncio.sleep(begin + turns_true_at - 1.5 - cluster.elapsed)
+    assert await cluster.condition("n0", "Consolidatable") is None
     await asyncio.sleep(2)
-    assert (await world.condition("n0", "Consolidatable") or ())[0] == "True"
+    assert (await cluster.condition("n0", "Consolidatable") or ())[0] == "True"
 
 
-@story
-async def test_a_pod_event_ends_the_quiet(world: World) -> None:
+@in_virtual_time
+async def test_a_pod_event_ends_the_quiet(cluster: VirtualCluster) -> None:
     """DIS-S237, DIS-327. API-123: the condition is removed, not False."""
-    await machines(world, disruption=patience("60s", (Budget(nodes="0"),)))
+    await machines(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
     await asyncio.sleep(65)
-    assert (await world.condition("n0", "Consolidatable") or ())[0] == "True"
-    await world.running("p", "n0")
+    assert (await cluster.condition("n0", "Consolidatable") or ())[0] == "True"
+    await cluster.running("p", "n0")
     await asyncio.sleep(0.5)
-    assert await world.condition("n0", "Consolidatable") is None
-    assert world.lines("removing consolidatable status condition")
+    assert await cluster.condition("n0", "Consolidatable") is None
+    assert cluster.lines("removing consolidatable status condition")
 
 
 @pytest.mark.parametrize("status", ["Unknown", "False"])
-@story
-async def test_a_claim_that_is_not_initialized_is_not_consolidatable(world: World, status: str) -> None:
+@in_virtual_time
+async def test_a_claim_that_is_not_initialized_is_not_consolidatable(cluster: VirtualCluster, status: str) -> None:
     """DIS-S238: the condition is removed while the NodeClaim's Initialized is Unknown or False."""
-    await machines(world, disruption=patience("60s", (Budget(nodes="0"),)))
+    await machines(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
     await asyncio.sleep(65)
-    assert (await world.condition("n0", "Consolidatable") or ())[0] == "True"
-    await world.set_condition(kinds.NODE, "n0", "Ready", "False")
-    await world.set_condition(kinds.NODE_CLAIM, "n0", "Initialized", status)
+    assert (await cluster.condition("n0", "Consolidatable") or ())[0] == "True"
+    await cluster.set_condition(kinds.NODE, "n0", "Ready", "False")
+    await cluster.set_condition(kinds.NODE_CLAIM, "n0", "Initialized", status)
     await asyncio.sleep(1)
-    assert await world.condition("n0", "Consolidatable") is None
+    assert await cluster.condition("n0", "Consolidatable") is None
 
 
-@story
-async def test_pod_events_are_written_at_most_every_ten_seconds(world: World) -> None:
+@in_virtual_time
+async def test_pod_events_are_written_at_most_every_ten_seconds(cluster: VirtualCluster) -> None:
     """DIS-S239, DIS-032, OPS-099"""
-    await machines(world, disruption=patience("1h"))
+    await machines(cluster, disruption=patience("1h"))
     times = []
     for name in ("one", "two", "three"):
-        await world.running(name, "n0")
+        await cluster.running(name, "n0")
         await asyncio.sleep(0.5)
-        times.append((await world.get_claim("n0")).status.last_pod_event_time)
+        times.append((await cluster.get_claim("n0")).status.last_pod_event_time)
         await asyncio.sleep(5)
     assert times[0] == times[1]
     assert times[2] != times[1]
 
 
-@story
-async def test_daemon_pods_are_no_pod_events(world: World) -> None:
+@in_virtual_time
+async def test_daemon_pods_are_no_pod_events(cluster: VirtualCluster) -> None:
     """DIS-S240"""
-    await machines(world, disruption=patience("1h"))
-    await world.running("p", "n0", meta={"owner_references": (DAEMON,)})
+    await machines(cluster, disruption=patience("1h"))
+    await cluster.running("p", "n0", meta={"owner_references": (DAEMON,)})
     await asyncio.sleep(1)
-    assert (await world.get_claim("n0")).status.last_pod_event_time is None
+    assert (await cluster.get_claim("n0")).status.last_pod_event_time is None
 
 
-@story
-async def test_a_restart_is_no_pod_event(world: World) -> None:
+@in_virtual_time
+async def test_a_restart_is_no_pod_event(cluster: VirtualCluster) -> None:
     """DIS §13 Beyond: otherwise every restart would postpone all consolidation."""
-    await machines(world, disruption=patience("1h"))
-    await world.running("p", "n0")
+    await machines(cluster, disruption=patience("1h"))
+    await cluster.running("p", "n0")
     await asyncio.sleep(1)
-    before = (await world.get_claim("n0")).status.last_pod_event_time
+    before = (await cluster.get_claim("n0")).status.last_pod_event_time
     await asyncio.sleep(60)
-    await world.stop()
-    await world.start()
+    await cluster.stop()
+    await cluster.start()
     await asyncio.sleep(5)
     assert before is not None
-    assert (await world.get_claim("n0")).status.last_pod_event_time == before
+    assert (await cluster.get_claim("n0")).status.last_pod_event_time == before
 
 
 @pytest.mark.parametrize("error", [Conflict("changed", status=409), ServerUnavailable("broken", status=500)])
-@story
-async def test_a_pod_event_survives_a_refused_write(world: World, error: KubeError) -> None:
+@in_virtual_time
+async def test_a_pod_event_survives_a_refused_write(cluster: VirtualCluster, error: KubeError) -> None:
     """Quiet time must not begin too early because a write got lost."""
-    await machines(world, disruption=patience("1h"))
-    world.wire.refuse = refusing(lambda: error, 2, "patch NodeClaim/status")
-    await world.running("p", "n0")
+    await machines(cluster, disruption=patience("1h"))
+    cluster.wire.refuse = refusing(lambda: error, 2, "patch NodeClaim/status")
+    await cluster.running("p", "n0")
     await asyncio.sleep(10)
-    assert (await world.get_claim("n0")).status.last_pod_event_time is not None
+    assert (await cluster.get_claim("n0")).status.last_pod_event_time is not None
 
 
 @pytest.mark.parametrize(
@@ -258,93 +258,93 @@ async def test_a_pod_event_survives_a_refused_write(world: World, error: KubeErr
     [("1", 1), ("50%", 2), ("0", 0), ("100%", 4), ("30%", 2)],
     ids=["1", "50%", "0", "100%", "30%"],
 )
-@story
-async def test_a_budget_limits_how_many_go_at_once(world: World, budget: str, at_once: int) -> None:
+@in_virtual_time
+async def test_a_budget_limits_how_many_go_at_once(cluster: VirtualCluster, budget: str, at_once: int) -> None:
     """DIS-140, DIS-144, DIS-151; DIS-391, OPS-516: the event `DisruptionBlocked` names the budget."""
-    await machines(world, 4, disruption=patience("0s", (Budget(nodes=budget),)))
+    await machines(cluster, 4, disruption=patience("0s", (Budget(nodes=budget),)))
     await asyncio.sleep(60)
-    first = world.lines("disrupting node(s)")[:1]
+    first = cluster.lines("disrupting node(s)")[:1]
     assert [line["disrupted-node-count"] for line in first] == ([at_once] if at_once else [])
     if not at_once:
-        blocked = await world.events("DisruptionBlocked")
+        blocked = await cluster.events("DisruptionBlocked")
         assert any("budget (spec.disruption.budgets[0])" in event.message for event in blocked)
 
 
-@story
-async def test_nodes_that_would_go_if_budgets_let_them_are_shown(world: World) -> None:
+@in_virtual_time
+async def test_nodes_that_would_go_if_budgets_let_them_are_shown(cluster: VirtualCluster) -> None:
     """OPS-453, DIS-414, DIS-426: none while a pod is there, and none once they are gone."""
-    await machines(world, 3, disruption=patience("0s", (Budget(nodes="0"),)))
-    await world.running("p", "n0")
+    await machines(cluster, 3, disruption=patience("0s", (Budget(nodes="0"),)))
+    await cluster.running("p", "n0")
     await asyncio.sleep(25)
 
     def eligible() -> dict[str, float]:
-        assert world.manager is not None
-        page = Scrape(render_sync(world.manager.metrics.registry))
+        assert cluster.manager is not None
+        page = Scrape(render_sync(cluster.manager.metrics.registry))
         return page.values("karpenter_voluntary_disruption_eligible_nodes", "reason")
 
     assert eligible() == {"empty": 2, "drifted": 0, "underutilized": 0, "unhealthy": 0}
-    assert await leaving(world) == []
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
-    await until(lambda: _is_leaving(world, "n1"), 60)
+    assert await leaving(cluster) == []
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}})
+    await until(lambda: _is_leaving(cluster, "n1"), 60)
     await asyncio.sleep(60)
-    assert await nodes(world) == ["n0"]
+    assert await nodes(cluster) == ["n0"]
     assert eligible()["empty"] == 0
 
 
-@story
-async def test_nodes_that_are_not_ready_use_up_the_budget(world: World) -> None:
+@in_virtual_time
+async def test_nodes_that_are_not_ready_use_up_the_budget(cluster: VirtualCluster) -> None:
     """DIS-146"""
-    await machines(world, 4, disruption=patience("1m", (Budget(nodes="2"),)))
-    await world.set_ready("n0", "False")
-    await world.set_ready("n1", "Unknown")
+    await machines(cluster, 4, disruption=patience("1m", (Budget(nodes="2"),)))
+    await cluster.set_ready("n0", "False")
+    await cluster.set_ready("n1", "Unknown")
     await asyncio.sleep(120)
-    assert await leaving(world) == []
-    await world.set_ready("n0", "True")
+    assert await leaving(cluster) == []
+    await cluster.set_ready("n0", "True")
     await asyncio.sleep(27)
-    assert len(await leaving(world)) == 1
+    assert len(await leaving(cluster)) == 1
 
 
-@story
-async def test_a_pod_that_comes_during_the_wait_keeps_its_node(world: World) -> None:
+@in_virtual_time
+async def test_a_pod_that_comes_during_the_wait_keeps_its_node(cluster: VirtualCluster) -> None:
     """DIS-S180 for empty nodes, DIS-275: the others go all the same."""
-    await machines(world, 2)
+    await machines(cluster, 2)
     await asyncio.sleep(12)
-    await world.running("p", "n0")
-    await until(lambda: _is_leaving(world, "n1"), 30)
+    await cluster.running("p", "n0")
+    await until(lambda: _is_leaving(cluster, "n1"), 30)
     await asyncio.sleep(120)
-    assert await leaving(world) == []
-    assert await nodes(world) == ["n0"]
+    assert await leaving(cluster) == []
+    assert await nodes(cluster) == ["n0"]
 
 
-@story
-async def test_a_node_somebody_waits_for_is_kept(world: World) -> None:
+@in_virtual_time
+async def test_a_node_somebody_waits_for_is_kept(cluster: VirtualCluster) -> None:
     """DIS-S182, DIS-075: nominated during the wait.
 
     DIS-222: a pending pod protects an empty node through its nomination.
     """
-    await machines(world)
+    await machines(cluster)
     await asyncio.sleep(12)
-    assert world.manager is not None
+    assert cluster.manager is not None
     from datetime import timedelta
 
-    world.manager.state.nominate("n0", world.clock.now() + timedelta(seconds=60))
+    cluster.manager.state.nominate("n0", cluster.clock.now() + timedelta(seconds=60))
     await asyncio.sleep(40)
-    assert await leaving(world) == []
-    said = world.lines("abandoning empty node consolidation attempt due to pod churn, command is no longer valid")
+    assert await leaving(cluster) == []
+    said = cluster.lines("abandoning empty node consolidation attempt due to pod churn, command is no longer valid")
     assert said
     await asyncio.sleep(60)
-    assert await nodes(world) == [] or await leaving(world) == ["n0"]
+    assert await nodes(cluster) == [] or await leaving(cluster) == ["n0"]
 
 
-@story
-async def test_a_closed_budget_during_the_wait_stops_the_removal(world: World) -> None:
+@in_virtual_time
+async def test_a_closed_budget_during_the_wait_stops_the_removal(cluster: VirtualCluster) -> None:
     """DIS-S183 for empty nodes"""
-    await machines(world)
+    await machines(cluster)
     await asyncio.sleep(12)
     closed = {"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}
-    await world.kube.patch(kinds.NODE_POOL, "np", closed)
+    await cluster.kube.patch(kinds.NODE_POOL, "np", closed)
     await asyncio.sleep(120)
-    assert await leaving(world) == []
+    assert await leaving(cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -355,62 +355,62 @@ async def test_a_closed_budget_during_the_wait_stops_the_removal(world: World) -
     [lambda: Conflict("changed", status=409), lambda: ServerUnavailable("broken", status=500)],
     ids=["409", "500"],
 )
-@story
-async def test_a_removal_that_failed_is_tried_again(world: World, shown: str, error: Any) -> None:
+@in_virtual_time
+async def test_a_removal_that_failed_is_tried_again(cluster: VirtualCluster, shown: str, error: Any) -> None:
     """DIS-303: nothing stays marked or tainted for ever."""
-    await machines(world)
-    world.wire.refuse = refusing(error, 1, shown)
-    await until(lambda: _no_nodes(world), 120)
-    assert world.cloud.instances == {}
+    await machines(cluster)
+    cluster.wire.refuse = refusing(error, 1, shown)
+    await until(lambda: _no_nodes(cluster), 120)
+    assert cluster.cloud.instances == {}
 
 
-@story
-async def test_leftovers_of_a_crashed_process_are_cleared_away(world: World) -> None:
+@in_virtual_time
+async def test_leftovers_of_a_crashed_process_are_cleared_away(cluster: VirtualCluster) -> None:
     """DIS-054. DIS-S007, OPS-121: taint and condition go with the first pass."""
-    await machines(world, 2, disruption=patience("Never"))
-    await world.stop()
+    await machines(cluster, 2, disruption=patience("Never"))
+    await cluster.stop()
     taint = msgspec.to_builtins((labels.DISRUPTED_TAINT,))
-    await world.kube.patch(kinds.NODE, "n0", {"spec": {"taints": taint}})
+    await cluster.kube.patch(kinds.NODE, "n0", {"spec": {"taints": taint}})
     for name in ("n0", "n1"):
-        await world.set_condition(kinds.NODE_CLAIM, name, "DisruptionReason", "True", reason="Empty")
-    await world.start()
+        await cluster.set_condition(kinds.NODE_CLAIM, name, "DisruptionReason", "True", reason="Empty")
+    await cluster.start()
     await asyncio.sleep(15)
-    assert (await world.get_node("n0")).spec.taints == ()
-    assert await world.condition("n0", "DisruptionReason") is None
-    assert await world.condition("n1", "DisruptionReason") is None
+    assert (await cluster.get_node("n0")).spec.taints == ()
+    assert await cluster.condition("n0", "DisruptionReason") is None
+    assert await cluster.condition("n1", "DisruptionReason") is None
 
 
-@story
-async def test_the_taint_that_v1beta1_left_on_a_node_that_stays_goes(world: World) -> None:
+@in_virtual_time
+async def test_the_taint_that_v1beta1_left_on_a_node_that_stays_goes(cluster: VirtualCluster) -> None:
     """API-473: after an upgrade nothing else would remove it, and the node would take no pods."""
-    await machines(world, 2, disruption=patience("Never"))
-    await world.stop()
+    await machines(cluster, 2, disruption=patience("Never"))
+    await cluster.stop()
     foreign = Taint(key="karpenter.sh/not-ready", effect="NoSchedule")
     older = Taint(key="karpenter.sh/disruption", value="disrupting", effect="NoSchedule")
-    await world.kube.patch(kinds.NODE, "n0", {"spec": {"taints": msgspec.to_builtins((foreign, older))}})
-    await world.start()
+    await cluster.kube.patch(kinds.NODE, "n0", {"spec": {"taints": msgspec.to_builtins((foreign, older))}})
+    await cluster.start()
     await asyncio.sleep(15)
-    assert (await world.get_node("n0")).spec.taints == (foreign,)
+    assert (await cluster.get_node("n0")).spec.taints == (foreign,)
 
 
-@story
-async def test_a_draining_node_keeps_its_taint(world: World) -> None:
+@in_virtual_time
+async def test_a_draining_node_keeps_its_taint(cluster: VirtualCluster) -> None:
     """DIS-054: what has the taint and a deletion timestamp is left alone."""
-    await machines(world, disruption=patience("Never"))
-    await world.running("p", "n0", meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
-    await world.kube.delete(kinds.NODE, "n0")
+    await machines(cluster, disruption=patience("Never"))
+    await cluster.running("p", "n0", meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
+    await cluster.kube.delete(kinds.NODE, "n0")
     for _ in range(40):
         await asyncio.sleep(1)
-        assert labels.DISRUPTED_TAINT in (await world.get_node("n0")).spec.taints
-    assert len(world.lines("tainted node")) == 1
+        assert labels.DISRUPTED_TAINT in (await cluster.get_node("n0")).spec.taints
+    assert len(cluster.lines("tainted node")) == 1
 
 
-@story
-async def test_a_node_deleted_by_hand_while_it_was_being_removed_leaves_no_mark(world: World) -> None:
+@in_virtual_time
+async def test_a_node_deleted_by_hand_while_it_was_being_removed_leaves_no_mark(cluster: VirtualCluster) -> None:
     """Its claim must not be kept out of every later decision."""
-    await machines(world, disruption=patience("Never"))
-    stale = command(world, "n0", reason=DisruptionReason.EMPTY, kind=ConsolidationType.EMPTY)
-    world.wire.refuse = refusing(lambda: NotFound("gone", status=404), 1, "patch Node")
-    assert not await carry_out(world, stale)
-    assert world.manager is not None
-    assert not any(view.marked_for_deletion for view in world.manager.state.state_nodes())
+    await machines(cluster, disruption=patience("Never"))
+    stale = command(cluster, "n0", reason=DisruptionReason.EMPTY, kind=ConsolidationType.EMPTY)
+    cluster.wire.refuse = refusing(lambda: NotFound("gone", status=404), 1, "patch Node")
+    assert not await carry_out(cluster, stale)
+    assert cluster.manager is not None
+    assert not any(view.marked_for_deletion for view in cluster.manager.state.state_nodes())

@@ -17,7 +17,7 @@ from karpenter.state import ClusterState
 from support.applied_commands import QUIET
 from support.builders import NOW, feed, flatten, indexes, owner
 from support.disruption_cases import KINDS, gone, on, pool, running
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 _KEY = ("default", "Deployment", "web")
 _FAILED = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
@@ -106,21 +106,21 @@ def test_what_a_specification_says_counts_at_once(spec: dict[str, object]) -> No
     assert _disrupted(("default", kind, "web"), 5, metadata={"generation": 2}, spec=spec) == ["a"]
 
 
-@story
-async def test_a_rollout_that_is_paused_or_resumed_leads_to_a_decision_at_once(world: World) -> None:
+@in_virtual_time
+async def test_a_rollout_that_is_paused_or_resumed_leads_to_a_decision_at_once(cluster: VirtualCluster) -> None:
     """Without an informer it took up to ten minutes."""
-    await world.start()
+    await cluster.start()
     metadata = ObjectMeta(namespace="default", name="web")
-    await world.kube.create(kinds.ROLLOUT_DEPLOYMENT, RolloutWorkload(metadata=metadata))
+    await cluster.kube.create(kinds.ROLLOUT_DEPLOYMENT, RolloutWorkload(metadata=metadata))
     await asyncio.sleep(1)
-    assert world.manager is not None
-    state = world.manager.state
+    assert cluster.manager is not None
+    state = cluster.manager.state
     revision = state.revision
     assert not state.snapshot().rollout_controls
-    await world.kube.patch(kinds.ROLLOUT_DEPLOYMENT, "web", {"spec": {"paused": True}}, "default")
+    await cluster.kube.patch(kinds.ROLLOUT_DEPLOYMENT, "web", {"spec": {"paused": True}}, "default")
     await asyncio.sleep(1)
     assert state.snapshot().rollout_controls[_KEY].is_stopped
     assert state.revision > revision
-    await world.kube.patch(kinds.ROLLOUT_DEPLOYMENT, "web", {"spec": {"paused": False}}, "default")
+    await cluster.kube.patch(kinds.ROLLOUT_DEPLOYMENT, "web", {"spec": {"paused": False}}, "default")
     await asyncio.sleep(1)
     assert not state.snapshot().rollout_controls

@@ -18,7 +18,7 @@ from karpenter.state.cluster_state import ClusterState
 from support.builders import machine, owner, pod
 from support.consolidation_cases import begin, deployment, runs, scale
 from support.examples import series
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 
 @dataclass
@@ -113,15 +113,15 @@ def test_who_is_given_a_place_is_nominated_there() -> None:
 
 
 @pytest.mark.parametrize("seed", series([2, 5, 6], 2))
-@story
-async def test_what_was_packed_together_stays_packed_together(world: World, seed: int) -> None:
+@in_virtual_time
+async def test_what_was_packed_together_stays_packed_together(cluster: VirtualCluster, seed: int) -> None:
     """Nothing is bought for pods that were moved, although the scheduler spreads. Without promises it is, for these seeds."""
     numbers = random.Random(seed)
-    await begin(world, *(deployment(f"w{n}", 8, f"{numbers.randrange(200, 1500, 50)}m") for n in range(10)))
+    await begin(cluster, *(deployment(f"w{n}", 8, f"{numbers.randrange(200, 1500, 50)}m") for n in range(10)))
     await asyncio.sleep(300)
     for number in range(10):
-        await scale(world, f"w{number}", 3)
+        await scale(cluster, f"w{number}", 3)
     await asyncio.sleep(900)
-    assert await runs(world, 30)
-    assert [line for line in world.lines("disrupting node(s)") if line["reason"] == "Underutilized"]
-    assert not world.lines("consolidation was undone")
+    assert await runs(cluster, 30)
+    assert [line for line in cluster.lines("disrupting node(s)") if line["reason"] == "Underutilized"]
+    assert not cluster.lines("consolidation was undone")

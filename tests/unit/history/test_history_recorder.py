@@ -26,7 +26,7 @@ from karpenter.settings import Settings
 from support.builders import NOW, claim, node, pod, replaced, seconds
 from support.console_cases import console_input
 from support.disruption_cases import claimed, pool, running
-from support.world import START, World, story
+from support.virtual_cluster import START, VirtualCluster, in_virtual_time
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=NOW.tzinfo)
 
@@ -114,20 +114,20 @@ def kept(tmp_path: Path) -> Settings:
     return Settings(history_file=str(tmp_path / "history.db"))
 
 
-def recorder(world: World) -> HistoryRecorder:
-    assert world.manager is not None
-    return cast(HistoryRecorder, world.manager.history)
+def recorder(cluster: VirtualCluster) -> HistoryRecorder:
+    assert cluster.manager is not None
+    return cast(HistoryRecorder, cluster.manager.history)
 
 
-async def _recorded(world: World, settings: Settings) -> HistoryRecorder:
+async def _recorded(cluster: VirtualCluster, settings: Settings) -> HistoryRecorder:
     """A controller that bought a node."""
-    await world.node_class()
-    await world.pool()
-    world.simulated()
-    world.scheduled()
-    await world.start(settings)
-    await world.waiting(pod("p", {"cpu": "1"}))
-    history = recorder(world)
+    await cluster.node_class()
+    await cluster.pool()
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.start(settings)
+    await cluster.waiting(pod("p", {"cpu": "1"}))
+    history = recorder(cluster)
     for _ in range(100):
         if any(row.outcome == "succeeded" for row in history.store.decisions(LONG_AGO, 10)):
             return history
@@ -135,19 +135,21 @@ async def _recorded(world: World, settings: Settings) -> HistoryRecorder:
     raise AssertionError(history.store.decisions(LONG_AGO, 10))
 
 
-@story
-async def test_a_running_controller_records_launches_samples_and_interruptions(world: World, tmp_path: Path) -> None:
-    history = await _recorded(world, kept(tmp_path))
+@in_virtual_time
+async def test_a_running_controller_records_launches_samples_and_interruptions(
+    cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    history = await _recorded(cluster, kept(tmp_path))
     (bought,) = history.store.decisions(LONG_AGO, 10)
     assert (bought.kind, bought.reason) == ("launch", "np")
     (facts,) = bought.after
     assert facts.instance_type
     assert facts.price_per_hour
     name = facts.name
-    made = await world.get_claim(name)
-    assert world.manager is not None
+    made = await cluster.get_claim(name)
+    assert cluster.manager is not None
     interrupted = ObjectEvent(involved_claim(made.metadata), WARNING, "SpotInterrupted", "it goes in two minutes")
-    world.manager.context.events.publish(interrupted)
+    cluster.manager.context.events.publish(interrupted)
     while not (told_of := history.store.interruptions(LONG_AGO, 10)):
         await asyncio.sleep(5)
     assert [(row.reason, row.node) for row in told_of] == [("SpotInterrupted", name)]
@@ -156,49 +158,49 @@ async def test_a_running_controller_records_launches_samples_and_interruptions(w
     assert history.store.samples(LONG_AGO, 100)[-1].at >= START
 
 
-@story
+@in_virtual_time
 async def test_after_a_restart_launches_keep_nodes_that_went_and_open_commands_are_closed_as_unknown(
-    world: World, tmp_path: Path
+    cluster: VirtualCluster, tmp_path: Path
 ) -> None:
     """While no controller runs, nodes go and commands are lost with the process that ran them."""
-    history = await _recorded(world, kept(tmp_path))
-    await world.stop()
+    history = await _recorded(cluster, kept(tmp_path))
+    await cluster.stop()
     (bought,) = history.store.decisions(LONG_AGO, 10)
     both = replace(bought, after=(*bought.after, NodeFacts("went", "np", "m", price_per_hour=2.0)))
     command = DecisionRecord("cmd", bought.at, "disruption", "Empty", "-1 node (empty)", "under way")
     lost = DecisionRecord("launch-lost", bought.at, "launch", "np", "+1 node (launching)", "under way")
     history.store.add_decisions([both, command, lost])
-    await world.start(kept(tmp_path))
+    await cluster.start(kept(tmp_path))
     for _ in range(5):
         await asyncio.sleep(5)
-    read = {row.decision_id: row for row in recorder(world).store.decisions(LONG_AGO, 10)}
+    read = {row.decision_id: row for row in recorder(cluster).store.decisions(LONG_AGO, 10)}
     assert read[both.decision_id] == both
     assert (read["cmd"].outcome, read["cmd"].cause) == ("unknown", "the controller that ran it ended before it did")
     assert (read["launch-lost"].outcome, read["launch-lost"].cause) == ("unknown", "its NodeClaims went")
     assert len(read) == 3
 
 
-@story
+@in_virtual_time
 async def test_a_history_that_cannot_be_written_is_logged_once_and_costs_no_decision(
-    world: World, tmp_path: Path
+    cluster: VirtualCluster, tmp_path: Path
 ) -> None:
     (tmp_path / "taken").write_text("a file where a folder should be")
-    await world.node_class()
-    await world.pool()
-    world.simulated()
-    world.scheduled()
-    await world.start(
+    await cluster.node_class()
+    await cluster.pool()
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.start(
         Settings(history_file=str(tmp_path / "taken" / "history.db"), history_interval=timedelta(seconds=5))
     )
-    await world.waiting(pod("p", {"cpu": "1"}))
+    await cluster.waiting(pod("p", {"cpu": "1"}))
     for _ in range(20):
         await asyncio.sleep(5)
-    assert (await world.kube.get(kinds.POD, "p", "default")).spec.node_name
-    assert len(world.lines("the history cannot be written")) == 1
+    assert (await cluster.kube.get(kinds.POD, "p", "default")).spec.node_name
+    assert len(cluster.lines("the history cannot be written")) == 1
 
 
-@story
-async def test_without_a_file_there_is_no_history(world: World) -> None:
-    await world.start()
-    assert world.manager is not None
-    assert world.manager.history is None
+@in_virtual_time
+async def test_without_a_file_there_is_no_history(cluster: VirtualCluster) -> None:
+    await cluster.start()
+    assert cluster.manager is not None
+    assert cluster.manager.history is None

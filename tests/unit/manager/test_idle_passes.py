@@ -19,16 +19,16 @@ from karpenter.model.freezes import Freeze
 from karpenter.runtime.reconciler import Reconciler
 from support.builders import machine, node_pool, pod
 from support.metrics_scrape import counted
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 _MACHINES = 300
 
 
-async def filled(world: World) -> Manager:
+async def filled(cluster: VirtualCluster) -> Manager:
     """A controller that knows some hundred machines with pods, without any loop running."""
-    await world.start()
-    await world.stop()
-    manager = world.manager
+    await cluster.start()
+    await cluster.stop()
+    manager = cluster.manager
     assert manager is not None
     manager.state.set_pool(node_pool(disruption=Disruption(budgets=(Budget(nodes="0"),))))
     own = {labels.ZONE: "test-zone-1", labels.CAPACITY_TYPE: "on-demand", labels.INSTANCE_TYPE: "t7"}
@@ -50,10 +50,10 @@ def evaluated(manager: Manager) -> float:
 
 
 @pytest.mark.speed
-@story
-async def test_a_pass_without_news_takes_no_time_and_no_memory(world: World) -> None:
+@in_virtual_time
+async def test_a_pass_without_news_takes_no_time_and_no_memory(cluster: VirtualCluster) -> None:
     """Less than ten milliseconds and a hundred kilobytes; here far less, so that a slow machine does not matter."""
-    manager = await filled(world)
+    manager = await filled(cluster)
     before = evaluated(manager)
     started = time.perf_counter()
     for _ in range(10):
@@ -68,9 +68,9 @@ async def test_a_pass_without_news_takes_no_time_and_no_memory(world: World) -> 
 
 
 @pytest.mark.parametrize("change", ["pod", "freeze", "time"])
-@story
-async def test_a_pass_with_news_is_made(world: World, change: str) -> None:
-    manager = await filled(world)
+@in_virtual_time
+async def test_a_pass_with_news_is_made(cluster: VirtualCluster, change: str) -> None:
+    manager = await filled(cluster)
     if change == "pod":
         manager.state.remove_pod(("default", "p3"))
     elif change == "freeze":
@@ -81,10 +81,10 @@ async def test_a_pass_with_news_is_made(world: World, change: str) -> None:
     assert evaluated(manager) == 2
 
 
-@story
-async def test_heartbeats_of_nodes_reconcile_no_claim(world: World) -> None:
+@in_virtual_time
+async def test_heartbeats_of_nodes_reconcile_no_claim(cluster: VirtualCluster) -> None:
     """A kubelet that writes what it wrote before costs one event; a condition of its Node that changes costs a pass."""
-    manager = await filled(world)
+    manager = await filled(cluster)
     node = manager.state.node("n1")
     assert node is not None
     watched = Watched()

@@ -12,8 +12,8 @@ from karpenter.api.storage import PersistentVolume
 from karpenter.manager_watches import VolumeWatchHandler
 from karpenter.state import ClusterState, ClusterVolumes
 from support.builders import feed, pod
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 from support.volume_builders import DRIVER, csi_node, pvc, storage_class, user, zonal
-from support.world import World, story
 
 
 def claimed(volume: PersistentVolume, claim: str) -> PersistentVolume:
@@ -21,9 +21,9 @@ def claimed(volume: PersistentVolume, claim: str) -> PersistentVolume:
     return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=reference))
 
 
-@story
-async def test_claims_volumes_classes_and_drivers_reach_the_picture(world: World) -> None:
-    await world.start()
+@in_virtual_time
+async def test_claims_volumes_classes_and_drivers_reach_the_picture(cluster: VirtualCluster) -> None:
+    await cluster.start()
     objects: dict[kinds.Kind, Wire] = {  # type: ignore[type-arg]
         kinds.PERSISTENT_VOLUME_CLAIM: pvc("data", "v"),
         kinds.PERSISTENT_VOLUME: zonal("v", "z3"),
@@ -31,10 +31,10 @@ async def test_claims_volumes_classes_and_drivers_reach_the_picture(world: World
         kinds.CSI_NODE: csi_node("n", ebs=7),
     }
     for kind, wire in objects.items():
-        await world.kube.create(kind, wire)
+        await cluster.kube.create(kind, wire)
     await asyncio.sleep(1)
-    assert world.manager is not None
-    volumes = world.manager.state.snapshot().volumes
+    assert cluster.manager is not None
+    volumes = cluster.manager.state.snapshot().volumes
     pod_volumes = volumes.resolve(user("p", "data"))
     assert (pod_volumes.claim_errors, len(pod_volumes.node_alternatives), pod_volumes.volumes_by_driver) == (
         (),
@@ -43,9 +43,9 @@ async def test_claims_volumes_classes_and_drivers_reach_the_picture(world: World
     )
     assert (volumes.attach_limits.get("n", {}).get(DRIVER), set(volumes.classes)) == (7, {"standard"})
     for kind, wire in objects.items():
-        await world.kube.delete(kind, wire.metadata.name, wire.metadata.namespace)  # type: ignore[attr-defined]
+        await cluster.kube.delete(kind, wire.metadata.name, wire.metadata.namespace)  # type: ignore[attr-defined]
     await asyncio.sleep(1)
-    assert world.manager.state.snapshot().volumes == ClusterVolumes()
+    assert cluster.manager.state.snapshot().volumes == ClusterVolumes()
 
 
 def woken(*there: Wire, on: str, by: Wire) -> list[str]:

@@ -9,31 +9,31 @@ from karpenter.model import labels
 from karpenter.settings import Settings
 from support.device_builders import DRIVER, gpus, published, slice_spec
 from support.nodeclaim_stages import registered
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 WAITING = ("Unknown", "DRADriverPoolsNotPublished", f'DRA driver "{DRIVER}" has not published a complete resource pool')
 INITIALIZED = ("True", "Initialized", "")
 ASKING = {"annotations": {labels.REQUESTED_DRA_DRIVERS: f" {DRIVER}, "}}
 
 
-@story
-async def test_initialization_waits_for_the_slices_of_requested_drivers(world: World) -> None:
+@in_virtual_time
+async def test_initialization_waits_for_the_slices_of_requested_drivers(cluster: VirtualCluster) -> None:
     """OPS-040 row 6, OPS-044, API-457, K15-175: the pool of a requested driver must be complete on the node."""
-    world.settings = Settings(ignore_dra_requests=False)
-    await registered(world, metadata=ASKING)
-    assert await world.condition("c", "Initialized") == WAITING
+    cluster.settings = Settings(ignore_dra_requests=False)
+    await registered(cluster, metadata=ASKING)
+    assert await cluster.condition("c", "Initialized") == WAITING
     part = published("part", slice_spec(*gpus(1), node="node-c", slices=2))
-    await world.kube.create(kinds.RESOURCE_SLICE, part)
+    await cluster.kube.create(kinds.RESOURCE_SLICE, part)
     await asyncio.sleep(0.1)
-    assert await world.condition("c", "Initialized") == WAITING
+    assert await cluster.condition("c", "Initialized") == WAITING
     rest = published("rest", slice_spec(node="node-c", slices=2))
-    await world.kube.create(kinds.RESOURCE_SLICE, rest)
+    await cluster.kube.create(kinds.RESOURCE_SLICE, rest)
     await asyncio.sleep(0.1)
-    assert await world.condition("c", "Initialized") == INITIALIZED
+    assert await cluster.condition("c", "Initialized") == INITIALIZED
 
 
-@story
-async def test_nothing_is_waited_for_while_claims_are_ignored(world: World) -> None:
+@in_virtual_time
+async def test_nothing_is_waited_for_while_claims_are_ignored(cluster: VirtualCluster) -> None:
     """OPS-040 row 6 applies only with DRA on."""
-    await registered(world, metadata=ASKING)
-    assert await world.condition("c", "Initialized") == INITIALIZED
+    await registered(cluster, metadata=ASKING)
+    assert await cluster.condition("c", "Initialized") == INITIALIZED

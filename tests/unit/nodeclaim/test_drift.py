@@ -12,38 +12,38 @@ from karpenter.api.karpenter import Budget, Disruption, NodeClaim
 from karpenter.model import labels, nodepool_hash
 from karpenter.providers.contract import InstanceDrift, InstanceNotFound, ProviderError
 from support.builders import wanted
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 CUSTOM = "example.com/team"
 
 
-async def up(world: World, *requirements: Any, own: dict[str, str] | None = None) -> None:
+async def up(cluster: VirtualCluster, *requirements: Any, own: dict[str, str] | None = None) -> None:
     """A running controller, a pool and one initialised node with these labels."""
-    await world.node_class()
+    await cluster.node_class()
     fields: dict[str, Any] = {"requirements": requirements} if requirements else {}
-    await world.pool(disruption=CLOSED, **fields)
-    await world.start()
-    pool = await world.kube.get(kinds.NODE_POOL, "np")
+    await cluster.pool(disruption=CLOSED, **fields)
+    await cluster.start()
+    pool = await cluster.kube.get(kinds.NODE_POOL, "np")
     notes = {
         labels.NODE_POOL_HASH: nodepool_hash.node_pool_hash(pool),
         labels.NODE_POOL_HASH_VERSION: nodepool_hash.NODE_POOL_HASH_VERSION,
     }
-    await world.owned_claim(pool, metadata={"labels": own or {}, "annotations": notes})
+    await cluster.owned_claim(pool, metadata={"labels": own or {}, "annotations": notes})
     await asyncio.sleep(0.1)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(1)
 
 
-async def drifted(world: World) -> str:
+async def drifted(cluster: VirtualCluster) -> str:
     """The reason it drifted for, empty when it has not."""
-    condition = await world.condition("c", "Drifted")
+    condition = await cluster.condition("c", "Drifted")
     return "" if condition is None else condition[1]
 
 
-async def require(world: World, *entries: dict[str, Any]) -> None:
+async def require(cluster: VirtualCluster, *entries: dict[str, Any]) -> None:
     """Other requirements for the pool; the change is seen at once."""
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"spec": {"requirements": list(entries)}}}})
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"spec": {"requirements": list(entries)}}}})
     await asyncio.sleep(0.5)
 
 
@@ -60,18 +60,18 @@ async def require(world: World, *entries: dict[str, Any]) -> None:
     ],
     ids=["label", "annotation", "taint", "startup-taint", "expire-after", "grace-period", "another-spelling"],
 )
-@story
+@in_virtual_time
 async def test_what_the_template_says_and_nodes_cannot_follow_drifts(
-    world: World, change: dict[str, Any], reason: str
+    cluster: VirtualCluster, change: dict[str, Any], reason: str
 ) -> None:
     """DIS-S246, DIS-343, DIS-352, DIS-356"""
-    await up(world)
-    assert await drifted(world) == ""
+    await up(cluster)
+    assert await drifted(cluster) == ""
     change = {"spec": {"expireAfter": "43200m"}} if not reason else change
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": change}})
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": change}})
     await asyncio.sleep(1)
-    assert await drifted(world) == reason
-    assert [line["reason"] for line in world.lines("marking drifted")] == ([reason] if reason else [])
+    assert await drifted(cluster) == reason
+    assert [line["reason"] for line in cluster.lines("marking drifted")] == ([reason] if reason else [])
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ async def test_what_the_template_says_and_nodes_cannot_follow_drifts(
     ],
     ids=["budgets", "consolidate-after", "weight", "limits"],
 )
-@story
-async def test_what_concerns_the_pool_alone_does_not_drift(world: World, change: dict[str, Any]) -> None:
+@in_virtual_time
+async def test_what_concerns_the_pool_alone_does_not_drift(cluster: VirtualCluster, change: dict[str, Any]) -> None:
     """DIS-S247, DIS-352"""
-    await up(world)
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": change})
+    await up(cluster)
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": change})
     await asyncio.sleep(1)
-    assert await drifted(world) == ""
+    assert await drifted(cluster) == ""
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,16 @@ async def test_what_concerns_the_pool_alone_does_not_drift(world: World, change:
     ],
     ids=["no-hash", "no-version", "another-version"],
 )
-@story
-async def test_without_hashes_that_can_be_compared_nothing_drifts(world: World, notes: dict[str, Any]) -> None:
+@in_virtual_time
+async def test_without_hashes_that_can_be_compared_nothing_drifts(
+    cluster: VirtualCluster, notes: dict[str, Any]
+) -> None:
     """DIS-S248"""
-    await up(world)
-    await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"annotations": notes}})
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await up(cluster)
+    await cluster.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"annotations": notes}})
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
     await asyncio.sleep(1)
-    assert await drifted(world) == ""
+    assert await drifted(cluster) == ""
 
 
 @pytest.mark.parametrize(
@@ -137,33 +139,33 @@ async def test_without_hashes_that_can_be_compared_nothing_drifts(world: World, 
         "DIS-S245-lt",
     ],
 )
-@story
+@in_virtual_time
 async def test_a_node_drifts_when_its_labels_are_not_asked_for_any_more(
-    world: World, entry: dict[str, Any], is_drifted: bool
+    cluster: VirtualCluster, entry: dict[str, Any], is_drifted: bool
 ) -> None:
     """DIS-S241 to DIS-S245, DIS-344, API-512: the labels of the claim must meet the pool's requirements.
 
     API-124, DIS-321: the condition has the reason, or is absent.
     """
-    await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"), own={"number": "5"})
-    assert await drifted(world) == ""
-    await require(world, entry)
-    assert await drifted(world) == ("RequirementsDrifted" if is_drifted else "")
+    await up(cluster, wanted(labels.CAPACITY_TYPE, "In", "on-demand"), own={"number": "5"})
+    assert await drifted(cluster) == ""
+    await require(cluster, entry)
+    assert await drifted(cluster) == ("RequirementsDrifted" if is_drifted else "")
 
 
-@story
-async def test_a_node_that_is_asked_for_again_has_not_drifted(world: World) -> None:
+@in_virtual_time
+async def test_a_node_that_is_asked_for_again_has_not_drifted(cluster: VirtualCluster) -> None:
     """DIS-S252, DIS-357"""
-    await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
-    await require(world, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})
-    assert await drifted(world) == "RequirementsDrifted"
-    await require(world, {"key": labels.CAPACITY_TYPE, "operator": "Exists"})
-    assert await drifted(world) == ""
-    assert [line["reason"] for line in world.lines("removing drifted status condition")] == ["not drifted"]
+    await up(cluster, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
+    await require(cluster, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})
+    assert await drifted(cluster) == "RequirementsDrifted"
+    await require(cluster, {"key": labels.CAPACITY_TYPE, "operator": "Exists"})
+    assert await drifted(cluster) == ""
+    assert [line["reason"] for line in cluster.lines("removing drifted status condition")] == ["not drifted"]
 
 
-@story
-async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(world: World) -> None:
+@in_virtual_time
+async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(cluster: VirtualCluster) -> None:
     """API-515, DIS-033, DIS-340, DIS-S249, DIS-346 ff. OPS-216: the provider answers with its own drift only."""
     asked: list[str] = []
     reason = ""
@@ -172,39 +174,39 @@ async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(
         asked.append(claim.metadata.name)
         return InstanceDrift(reason) if reason else None
 
-    world.cloud.drift = drift  # type: ignore[method-assign]
-    await up(world)
+    cluster.cloud.drift = drift  # type: ignore[method-assign]
+    await up(cluster)
     first = len(asked)
     assert first <= 2
     reason = "AMIDrift"
     await asyncio.sleep(290)
-    assert (await drifted(world), len(asked)) == ("", first)
+    assert (await drifted(cluster), len(asked)) == ("", first)
     await asyncio.sleep(15)
-    assert (await drifted(world), len(asked)) == ("AMIDrift", first + 1)
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    assert (await drifted(cluster), len(asked)) == ("AMIDrift", first + 1)
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
     await asyncio.sleep(1)
-    assert await drifted(world) == "NodePoolDrifted"
+    assert await drifted(cluster) == "NodePoolDrifted"
 
 
-@story
-async def test_a_changed_node_class_is_asked_about_at_once(world: World) -> None:
+@in_virtual_time
+async def test_a_changed_node_class_is_asked_about_at_once(cluster: VirtualCluster) -> None:
     """DIS-340. DIS-328: the class is watched."""
     reason = ""
 
     async def drift(_: NodeClaim) -> InstanceDrift | None:
         return InstanceDrift(reason, "another image") if reason else None
 
-    world.cloud.drift = drift  # type: ignore[method-assign]
-    await up(world)
+    cluster.cloud.drift = drift  # type: ignore[method-assign]
+    await up(cluster)
     reason = "NodeClassDrift"
-    await world.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "7s"}})
+    await cluster.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "7s"}})
     await asyncio.sleep(1)
-    assert await drifted(world) == "NodeClassDrift"
+    assert await drifted(cluster) == "NodeClassDrift"
 
 
 @pytest.mark.parametrize("error", [InstanceNotFound("x"), ProviderError("broken")], ids=["not-found", "broken"])
-@story
-async def test_what_the_cloud_cannot_say_changes_nothing(world: World, error: Exception) -> None:
+@in_virtual_time
+async def test_what_the_cloud_cannot_say_changes_nothing(cluster: VirtualCluster, error: Exception) -> None:
     """DIS-342"""
     answers: list[Any] = ["AMIDrift"]
 
@@ -213,52 +215,52 @@ async def test_what_the_cloud_cannot_say_changes_nothing(world: World, error: Ex
             raise answers[-1]
         return InstanceDrift(answers[-1]) if answers[-1] else None
 
-    world.cloud.drift = drift  # type: ignore[method-assign]
-    await up(world)
-    assert await drifted(world) == "AMIDrift"
+    cluster.cloud.drift = drift  # type: ignore[method-assign]
+    await up(cluster)
+    assert await drifted(cluster) == "AMIDrift"
     answers.append(error)
     await asyncio.sleep(310)
-    assert await drifted(world) == "AMIDrift"
+    assert await drifted(cluster) == "AMIDrift"
     answers.append("")
     await asyncio.sleep(400)
-    assert await drifted(world) == ""
+    assert await drifted(cluster) == ""
 
 
-@story
-async def test_a_type_nobody_sells_any_more_drifts_after_an_hour(world: World) -> None:
+@in_virtual_time
+async def test_a_type_nobody_sells_any_more_drifts_after_an_hour(cluster: VirtualCluster) -> None:
     """DIS-S250, DIS-345, API-513: younger claims are not checked."""
-    await up(world)
-    await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"labels": {labels.INSTANCE_TYPE: "gone"}}})
-    created = (await world.get_claim()).metadata.creation_timestamp
+    await up(cluster)
+    await cluster.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"labels": {labels.INSTANCE_TYPE: "gone"}}})
+    created = (await cluster.get_claim()).metadata.creation_timestamp
     assert created is not None
-    await asyncio.sleep(3590 - (world.clock.now() - created).total_seconds())
-    assert await drifted(world) == ""
+    await asyncio.sleep(3590 - (cluster.clock.now() - created).total_seconds())
+    assert await drifted(cluster) == ""
     await asyncio.sleep(60)
-    assert await drifted(world) == "InstanceTypeNotFound"
+    assert await drifted(cluster) == "InstanceTypeNotFound"
 
 
-@story
-async def test_a_claim_that_is_not_launched_has_not_drifted(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_that_is_not_launched_has_not_drifted(cluster: VirtualCluster) -> None:
     """DIS-S251, DIS-341, API-511, API-S239: a condition that is there is removed."""
-    await world.node_class()
-    pool = await world.pool(disruption=CLOSED)
-    world.cloud.hangs.add(("create", "*"))
-    await world.start()
-    await world.owned_claim(pool)
-    await world.set_condition(kinds.NODE_CLAIM, "c", "Drifted", "True")
-    await until(lambda: _is_undrifted(world), 120)
+    await cluster.node_class()
+    pool = await cluster.pool(disruption=CLOSED)
+    cluster.cloud.hangs.add(("create", "*"))
+    await cluster.start()
+    await cluster.owned_claim(pool)
+    await cluster.set_condition(kinds.NODE_CLAIM, "c", "Drifted", "True")
+    await until(lambda: _is_undrifted(cluster), 120)
 
 
-async def _is_undrifted(world: World) -> bool:
-    return await drifted(world) == ""
+async def _is_undrifted(cluster: VirtualCluster) -> bool:
+    return await drifted(cluster) == ""
 
 
-@story
-async def test_without_its_pool_a_claim_keeps_what_it_has(world: World) -> None:
+@in_virtual_time
+async def test_without_its_pool_a_claim_keeps_what_it_has(cluster: VirtualCluster) -> None:
     """DIS-S253"""
-    await up(world, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
-    await require(world, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})
-    await world.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"ownerReferences": []}})
-    await world.kube.delete(kinds.NODE_POOL, "np")
+    await up(cluster, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
+    await require(cluster, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})
+    await cluster.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"ownerReferences": []}})
+    await cluster.kube.delete(kinds.NODE_POOL, "np")
     await asyncio.sleep(400)
-    assert await drifted(world) == "RequirementsDrifted"
+    assert await drifted(cluster) == "RequirementsDrifted"

@@ -21,18 +21,18 @@ from karpenter.api.meta import Condition
 from karpenter.model import conditions, labels
 from karpenter.model.clock import rfc3339
 from support.edited_nodeclaims import bugs, up
-from support.world import START, World, story
+from support.virtual_cluster import START, VirtualCluster, in_virtual_time
 
 CLASS_LABEL = "karpenter.kwok.sh/kwoknodeclass"
-Edit = Callable[[World], Awaitable[None]]
+Edit = Callable[[VirtualCluster], Awaitable[None]]
 
 
 def on_claim(status: dict[str, Any] | None = None, **metadata: Any) -> Edit:
-    return lambda world: world.edit(kinds.NODE_CLAIM, "c", status or {}, **metadata)
+    return lambda cluster: cluster.edit(kinds.NODE_CLAIM, "c", status or {}, **metadata)
 
 
 def on_node(**metadata: Any) -> Edit:
-    return lambda world: world.edit(kinds.NODE, "node-c", **metadata)
+    return lambda cluster: cluster.edit(kinds.NODE, "node-c", **metadata)
 
 
 def without(*types: str) -> Edit:
@@ -52,10 +52,10 @@ def set_false(type_: str) -> Edit:
 
 
 def _conditions(change: Callable[[Condition], Condition | None]) -> Edit:
-    async def edit(world: World) -> None:
-        result = (change(condition) for condition in (await world.get_claim()).status.conditions)
+    async def edit(cluster: VirtualCluster) -> None:
+        result = (change(condition) for condition in (await cluster.get_claim()).status.conditions)
         kept = [condition for condition in result if condition is not None]
-        await world.edit(kinds.NODE_CLAIM, "c", {"conditions": msgspec.to_builtins(kept)})
+        await cluster.edit(kinds.NODE_CLAIM, "c", {"conditions": msgspec.to_builtins(kept)})
 
     return edit
 
@@ -120,234 +120,240 @@ def identity(claim: NodeClaim, node: Node) -> object:
 
 
 @pytest.mark.parametrize("edit", HEALS.values(), ids=HEALS.keys())
-@story
-async def test_an_edit_that_makes_no_sense_is_put_right(world: World, edit: Edit) -> None:
+@in_virtual_time
+async def test_an_edit_that_makes_no_sense_is_put_right(cluster: VirtualCluster, edit: Edit) -> None:
     """OPS-003, OPS-080, OPS-081, OPS-102 and beyond"""
-    await up(world)
-    before = identity(await world.get_claim(), await world.get_node())
-    await edit(world)
+    await up(cluster)
+    before = identity(await cluster.get_claim(), await cluster.get_node())
+    await edit(cluster)
     await asyncio.sleep(5)
-    assert identity(await world.get_claim(), await world.get_node()) == before
-    written = len(world.writes())
+    assert identity(await cluster.get_claim(), await cluster.get_node()) == before
+    written = len(cluster.writes())
     await asyncio.sleep(180)
-    assert identity(await world.get_claim(), await world.get_node()) == before
-    assert len(world.writes()) == written
-    assert len(world.cloud.bought) == len(world.cloud.instances) == 1
-    assert bugs(world) == []
+    assert identity(await cluster.get_claim(), await cluster.get_node()) == before
+    assert len(cluster.writes()) == written
+    assert len(cluster.cloud.bought) == len(cluster.cloud.instances) == 1
+    assert bugs(cluster) == []
 
 
 @pytest.mark.parametrize("edit", HEALS.values(), ids=HEALS.keys())
-@story
-async def test_an_edit_made_while_nobody_looks_is_put_right_by_the_next_process(world: World, edit: Edit) -> None:
+@in_virtual_time
+async def test_an_edit_made_while_nobody_looks_is_put_right_by_the_next_process(
+    cluster: VirtualCluster, edit: Edit
+) -> None:
     """OPS-123"""
-    await up(world)
-    before = identity(await world.get_claim(), await world.get_node())
-    await world.stop()
-    await edit(world)
-    await world.start()
+    await up(cluster)
+    before = identity(await cluster.get_claim(), await cluster.get_node())
+    await cluster.stop()
+    await edit(cluster)
+    await cluster.start()
     await asyncio.sleep(5)
-    assert identity(await world.get_claim(), await world.get_node()) == before
-    assert len(world.cloud.bought) == len(world.cloud.instances) == 1
-    assert bugs(world) == []
+    assert identity(await cluster.get_claim(), await cluster.get_node()) == before
+    assert len(cluster.cloud.bought) == len(cluster.cloud.instances) == 1
+    assert bugs(cluster) == []
 
 
-@story
-async def test_what_was_restored_is_said(world: World) -> None:
-    await up(world)
-    provider_id = (await world.get_claim()).status.provider_id
-    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": "nonsense"})
-    await world.edit(kinds.NODE, "node-c", labels={labels.REGISTERED: None}, finalizers=[])
+@in_virtual_time
+async def test_what_was_restored_is_said(cluster: VirtualCluster) -> None:
+    await up(cluster)
+    provider_id = (await cluster.get_claim()).status.provider_id
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"providerID": "nonsense"})
+    await cluster.edit(kinds.NODE, "node-c", labels={labels.REGISTERED: None}, finalizers=[])
     await asyncio.sleep(5)
-    (line,) = world.lines("restored nodeclaim")
+    (line,) = cluster.lines("restored nodeclaim")
     assert (line["provider-id"], line["changed-to"]) == (provider_id, "nonsense")
-    restored = [name for actual in world.lines("hydrated node") for name in actual["restored"]]
+    restored = [name for actual in cluster.lines("hydrated node") for name in actual["restored"]]
     assert sorted(restored) == ["finalizers", labels.REGISTERED]
 
 
-@story
-async def test_a_claim_without_its_class_label_gets_it(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_without_its_class_label_gets_it(cluster: VirtualCluster) -> None:
     """OPS-L44, OPS-080"""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(1)
-    assert (await world.get_claim()).metadata.labels[CLASS_LABEL] == "default"
+    assert (await cluster.get_claim()).metadata.labels[CLASS_LABEL] == "default"
 
 
-@story
-async def test_a_node_of_several_claims_is_not_hydrated(world: World) -> None:
+@in_virtual_time
+async def test_a_node_of_several_claims_is_not_hydrated(cluster: VirtualCluster) -> None:
     """OPS-081"""
-    await up(world, "c", "d")
-    world.cloud.hangs.add(("create", "d"))
-    shared = (await world.get_claim()).status.provider_id
-    await world.stop()
+    await up(cluster, "c", "d")
+    cluster.cloud.hangs.add(("create", "d"))
+    shared = (await cluster.get_claim()).status.provider_id
+    await cluster.stop()
     # Its own Node gone, nothing tells any more which machine d had.
-    await world.edit(kinds.NODE, "node-d", finalizers=[])
-    await world.kube.delete(kinds.NODE, "node-d")
-    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
-    await world.edit(kinds.NODE, "node-c", labels={CLASS_LABEL: None})
-    await world.start()
+    await cluster.edit(kinds.NODE, "node-d", finalizers=[])
+    await cluster.kube.delete(kinds.NODE, "node-d")
+    await cluster.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
+    await cluster.edit(kinds.NODE, "node-c", labels={CLASS_LABEL: None})
+    await cluster.start()
     await asyncio.sleep(60)
-    assert CLASS_LABEL not in (await world.get_node()).metadata.labels
-    events = await world.events("MultipleNodeClaimsFound")
+    assert CLASS_LABEL not in (await cluster.get_node()).metadata.labels
+    events = await cluster.events("MultipleNodeClaimsFound")
     assert {event.involved_object.name for event in events} == {"c", "d"}
     assert all("NodeClaims c, d have the same provider ID" in event.message for event in events)
-    assert bugs(world) == []
+    assert bugs(cluster) == []
 
 
 # -- a pool changed by its label, not taken away ---------------------------------------------------------------------------
 
 
-@story
-async def test_a_pool_label_that_was_changed_is_left_as_it_is(world: World) -> None:
+@in_virtual_time
+async def test_a_pool_label_that_was_changed_is_left_as_it_is(cluster: VirtualCluster) -> None:
     """OPS-S14: it may be meant; only what is missing is put back."""
-    await up(world)
-    await world.edit(kinds.NODE, "node-c", labels={labels.NODE_POOL: "another"})
+    await up(cluster)
+    await cluster.edit(kinds.NODE, "node-c", labels={labels.NODE_POOL: "another"})
     await asyncio.sleep(60)
-    assert (await world.get_node()).metadata.labels[labels.NODE_POOL] == "another"
+    assert (await cluster.get_node()).metadata.labels[labels.NODE_POOL] == "another"
 
 
 @pytest.mark.parametrize("owner", ["none", "another pool's"])
-@story
-async def test_a_pool_label_nobody_vouches_for_is_not_invented(world: World, owner: str) -> None:
-    await up(world)
+@in_virtual_time
+async def test_a_pool_label_nobody_vouches_for_is_not_invented(cluster: VirtualCluster, owner: str) -> None:
+    await up(cluster)
     references = [{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "np", "uid": "gone"}]
-    await world.edit(
+    await cluster.edit(
         kinds.NODE_CLAIM,
         "c",
         labels={labels.NODE_POOL: None},
         ownerReferences=references if owner == "another pool's" else [],
     )
     await asyncio.sleep(5)
-    if await world.has(kinds.NODE_CLAIM, "c"):  # else the cluster's own collection took it as an orphan of its owner
-        assert labels.NODE_POOL not in (await world.get_claim()).metadata.labels
-    assert bugs(world) == []
+    if await cluster.has(kinds.NODE_CLAIM, "c"):  # else the cluster's own collection took it as an orphan of its owner
+        assert labels.NODE_POOL not in (await cluster.get_claim()).metadata.labels
+    assert bugs(cluster) == []
 
 
 # -- times -------------------------------------------------------------------------------------------------------------------
 
 
-@story
-async def test_a_pod_event_dated_into_the_future_does_not_keep_a_node_for_ever(world: World) -> None:
+@in_virtual_time
+async def test_a_pod_event_dated_into_the_future_does_not_keep_a_node_for_ever(cluster: VirtualCluster) -> None:
     """DIS-241, OPS-099: it counts for nothing, and the next event replaces it."""
-    await up(world, consolidate_after="10s")
-    later = rfc3339(world.clock.now() + timedelta(days=365))
-    await world.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": later})
-    await world.running("busy", "node-c")
+    await up(cluster, consolidate_after="10s")
+    later = rfc3339(cluster.clock.now() + timedelta(days=365))
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": later})
+    await cluster.running("busy", "node-c")
     await asyncio.sleep(1)
-    stamped = (await world.get_claim()).status.last_pod_event_time
+    stamped = (await cluster.get_claim()).status.last_pod_event_time
     assert stamped is not None
-    assert stamped <= world.clock.now()
-    await world.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": later})
+    assert stamped <= cluster.clock.now()
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": later})
     await asyncio.sleep(30)
-    assert (await world.condition("c", "Consolidatable") or ("",))[0] == "True"
+    assert (await cluster.condition("c", "Consolidatable") or ("",))[0] == "True"
 
 
 @pytest.mark.parametrize("years", [-10, 10])
-@story
-async def test_conditions_dated_absurdly_break_nothing(world: World, years: int) -> None:
+@in_virtual_time
+async def test_conditions_dated_absurdly_break_nothing(cluster: VirtualCluster, years: int) -> None:
     """OPS-053"""
-    await up(world)
+    await up(cluster)
     moment = START + timedelta(days=365 * years)
-    await _conditions(lambda condition: msgspec.structs.replace(condition, last_transition_time=moment))(world)
+    await _conditions(lambda condition: msgspec.structs.replace(condition, last_transition_time=moment))(cluster)
     await asyncio.sleep(3600)
-    assert conditions.is_true((await world.get_claim()).status.conditions, "Ready")
-    assert bugs(world) == []
+    assert conditions.is_true((await cluster.get_claim()).status.conditions, "Ready")
+    assert bugs(cluster) == []
 
 
 # -- earlier in life -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [{"providerID": ""}, {"providerID": "", "conditions": []}], ids=["ID", "everything"])
-@story
-async def test_a_launched_claim_that_forgot_its_instance_is_told_again(world: World, status: dict[str, Any]) -> None:
+@in_virtual_time
+async def test_a_launched_claim_that_forgot_its_instance_is_told_again(
+    cluster: VirtualCluster, status: dict[str, Any]
+) -> None:
     """OPS-211: the cloud knows the claim."""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(1)
-    provider_id = (await world.get_claim()).status.provider_id
-    await world.edit(kinds.NODE_CLAIM, "c", status)
+    provider_id = (await cluster.get_claim()).status.provider_id
+    await cluster.edit(kinds.NODE_CLAIM, "c", status)
     await asyncio.sleep(5)
-    claim = await world.get_claim()
+    claim = await cluster.get_claim()
     assert claim.status.provider_id == provider_id
     assert conditions.is_true(claim.status.conditions, "Launched")
-    assert len(world.cloud.bought) == 1
-    await world.join()
+    assert len(cluster.cloud.bought) == 1
+    await cluster.join()
     await asyncio.sleep(1)
-    assert conditions.is_true((await world.get_claim()).status.conditions, "Ready")
+    assert conditions.is_true((await cluster.get_claim()).status.conditions, "Ready")
 
 
-@story
-async def test_a_launched_claim_with_a_wrong_instance_is_given_up_and_its_own_collected(world: World) -> None:
+@in_virtual_time
+async def test_a_launched_claim_with_a_wrong_instance_is_given_up_and_its_own_collected(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-051, OPS-266: nobody but the cloud knows the right one, and it is not asked about what looks well."""
-    world.simulated()
-    await world.node_class(node_registration_delay="10s")
-    await world.start()
-    await world.claim()
+    cluster.simulated()
+    await cluster.node_class(node_registration_delay="10s")
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.5)
-    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": "kwok://no-such-machine"})
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"providerID": "kwok://no-such-machine"})
     await asyncio.sleep(15 * 60 + 30)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(300)
-    assert await world.all(kinds.CONFIG_MAP) == []
-    assert await world.all(kinds.NODE) == []
-    assert bugs(world) == []
+    assert await cluster.all(kinds.CONFIG_MAP) == []
+    assert await cluster.all(kinds.NODE) == []
+    assert bugs(cluster) == []
 
 
-@story
-async def test_a_claim_that_got_anothers_provider_id_before_registering_finds_its_own(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_that_got_anothers_provider_id_before_registering_finds_its_own(cluster: VirtualCluster) -> None:
     """Two claims, one provider ID: the Node says whose it is, the cloud what the other one bought."""
-    await up(world)
-    await world.claim("d")
+    await up(cluster)
+    await cluster.claim("d")
     await asyncio.sleep(1)
-    own = (await world.get_claim("d")).status.provider_id
-    shared = (await world.get_claim()).status.provider_id
-    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
+    own = (await cluster.get_claim("d")).status.provider_id
+    shared = (await cluster.get_claim()).status.provider_id
+    await cluster.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
     await asyncio.sleep(5)
-    assert (await world.get_claim("d")).status.provider_id == own
-    assert (await world.get_claim("c")).status.provider_id == shared
-    assert [owner.name for owner in (await world.get_node()).metadata.owner_references] == ["c"]
-    await world.join("d")
+    assert (await cluster.get_claim("d")).status.provider_id == own
+    assert (await cluster.get_claim("c")).status.provider_id == shared
+    assert [owner.name for owner in (await cluster.get_node()).metadata.owner_references] == ["c"]
+    await cluster.join("d")
     await asyncio.sleep(1)
     for name in ("c", "d"):
-        assert conditions.is_true((await world.get_claim(name)).status.conditions, "Ready")
-    assert len(world.cloud.instances) == 2
+        assert conditions.is_true((await cluster.get_claim(name)).status.conditions, "Ready")
+    assert len(cluster.cloud.instances) == 2
 
 
-@story
-async def test_a_registered_claim_that_got_anothers_provider_id_finds_its_own(world: World) -> None:
-    await up(world, "c", "d")
-    before = {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")}
-    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": before["c"]})
+@in_virtual_time
+async def test_a_registered_claim_that_got_anothers_provider_id_finds_its_own(cluster: VirtualCluster) -> None:
+    await up(cluster, "c", "d")
+    before = {name: (await cluster.get_claim(name)).status.provider_id for name in ("c", "d")}
+    await cluster.edit(kinds.NODE_CLAIM, "d", {"providerID": before["c"]})
     await asyncio.sleep(5)
-    assert {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")} == before
-    assert await world.has(kinds.NODE, "node-c")
-    assert await world.has(kinds.NODE, "node-d")
+    assert {name: (await cluster.get_claim(name)).status.provider_id for name in ("c", "d")} == before
+    assert await cluster.has(kinds.NODE, "node-c")
+    assert await cluster.has(kinds.NODE, "node-d")
 
 
-@story
-async def test_claims_that_swapped_their_provider_ids_swap_back(world: World) -> None:
-    await up(world, "c", "d")
-    before = {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")}
-    await world.stop()
-    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": before["d"]})
-    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": before["c"]})
-    await world.start()
+@in_virtual_time
+async def test_claims_that_swapped_their_provider_ids_swap_back(cluster: VirtualCluster) -> None:
+    await up(cluster, "c", "d")
+    before = {name: (await cluster.get_claim(name)).status.provider_id for name in ("c", "d")}
+    await cluster.stop()
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"providerID": before["d"]})
+    await cluster.edit(kinds.NODE_CLAIM, "d", {"providerID": before["c"]})
+    await cluster.start()
     await asyncio.sleep(5)
-    assert {name: (await world.get_claim(name)).status.provider_id for name in ("c", "d")} == before
+    assert {name: (await cluster.get_claim(name)).status.provider_id for name in ("c", "d")} == before
 
 
-@story
-async def test_a_claim_whose_cloud_insists_on_anothers_instance_does_not_take_its_node(world: World) -> None:
-    await up(world)
-    shared = (await world.get_claim()).status.provider_id
-    await world.claim("d")
+@in_virtual_time
+async def test_a_claim_whose_cloud_insists_on_anothers_instance_does_not_take_its_node(cluster: VirtualCluster) -> None:
+    await up(cluster)
+    shared = (await cluster.get_claim()).status.provider_id
+    await cluster.claim("d")
     await asyncio.sleep(1)
-    world.cloud.hangs.add(("create", "d"))
-    await world.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
+    cluster.cloud.hangs.add(("create", "d"))
+    await cluster.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})
     await asyncio.sleep(70)
-    assert await world.condition("d", "Registered") == (
+    assert await cluster.condition("d", "Registered") == (
         "Unknown",
         "MultipleNodeClaimsFound",
         "Node node-c belongs to NodeClaim c",
     )
-    assert [owner.name for owner in (await world.get_node()).metadata.owner_references] == ["c"]
+    assert [owner.name for owner in (await cluster.get_node()).metadata.owner_references] == ["c"]

@@ -24,131 +24,131 @@ from karpenter.termination.instance_termination import InstanceTermination
 from support.builders import pod
 from support.controller_process import ProcessClock
 from support.nodeclaim_stages import launched, registered
-from support.world import World, refusing, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time, refusing
 
 
-def apart(world: World) -> ActWorld:
+def apart(cluster: VirtualCluster) -> ActWorld:
     """What actions need, without a controller around it."""
-    recorder = EventRecorder(world.kube, world.clock)
-    return ActWorld(world.kube, world.cloud, ClusterState(), world.clock, recorder, Metrics())
+    recorder = EventRecorder(cluster.kube, cluster.clock)
+    return ActWorld(cluster.kube, cluster.cloud, ClusterState(), cluster.clock, recorder, Metrics())
 
 
-@story
-async def test_an_instance_that_never_joins_is_given_up(world: World) -> None:
+@in_virtual_time
+async def test_an_instance_that_never_joins_is_given_up(cluster: VirtualCluster) -> None:
     """OPS-L23, OPS-051, OPS-055 Beyond, DIS-362, DIS-S264: once, for one reason."""
-    await launched(world)
+    await launched(cluster)
     await asyncio.sleep(14 * 60)
-    assert await world.has(kinds.NODE_CLAIM, "c")
+    assert await cluster.has(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(61 + 10)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.cloud.instances == {}
-    (line,) = world.lines("terminating due to timeout")
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.cloud.instances == {}
+    (line,) = cluster.lines("terminating due to timeout")
     assert (line["reason"], line["timeout"]) == ("registration_timeout", "15m0s")
-    assert world.ended_for("registration_timeout") == 1
-    assert world.ended_for("launch_timeout") == 0
+    assert cluster.ended_for("registration_timeout") == 1
+    assert cluster.ended_for("launch_timeout") == 0
 
 
-@story
-async def test_the_time_to_register_begins_with_the_launch(world: World) -> None:
+@in_virtual_time
+async def test_the_time_to_register_begins_with_the_launch(cluster: VirtualCluster) -> None:
     """OPS-051 Beyond: a launch that took four minutes takes nothing from the machine's fifteen."""
-    world.cloud.refuse("create", *(ProviderError("not yet") for _ in range(8)))
-    await world.start()
-    await world.claim()
-    while not world.cloud.bought:
+    cluster.cloud.refuse("create", *(ProviderError("not yet") for _ in range(8)))
+    await cluster.start()
+    await cluster.claim()
+    while not cluster.cloud.bought:
         await asyncio.sleep(1)
-    assert world.elapsed > 120
-    at = world.elapsed
+    assert cluster.elapsed > 120
+    at = cluster.elapsed
     await asyncio.sleep(14.8 * 60)
-    assert (await world.get_claim()).metadata.deletion_timestamp is None
+    assert (await cluster.get_claim()).metadata.deletion_timestamp is None
     await asyncio.sleep(20)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.elapsed - at < 15.5 * 60
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.elapsed - at < 15.5 * 60
 
 
-@story
-async def test_an_instance_that_cannot_be_written_down_is_given_up_all_the_same(world: World) -> None:
+@in_virtual_time
+async def test_an_instance_that_cannot_be_written_down_is_given_up_all_the_same(cluster: VirtualCluster) -> None:
     """OPS-051: nor does every new attempt start the clock anew."""
-    await world.start()
-    world.wire.refuse = refusing(lambda: Invalid("no such label", status=422), 10**6, "patch NodeClaim/status")
-    await world.claim()
+    await cluster.start()
+    cluster.wire.refuse = refusing(lambda: Invalid("no such label", status=422), 10**6, "patch NodeClaim/status")
+    await cluster.claim()
     await asyncio.sleep(14 * 60)
-    assert (await world.get_claim()).metadata.deletion_timestamp is None
+    assert (await cluster.get_claim()).metadata.deletion_timestamp is None
     await asyncio.sleep(3 * 60)
-    assert world.ended_for("registration_timeout") == 1
-    world.wire.refuse = lambda write: None
+    assert cluster.ended_for("registration_timeout") == 1
+    cluster.wire.refuse = lambda write: None
     await asyncio.sleep(70)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.cloud.instances == {}
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.cloud.instances == {}
 
 
-@story
-async def test_a_registered_claim_is_never_given_up(world: World) -> None:
+@in_virtual_time
+async def test_a_registered_claim_is_never_given_up(cluster: VirtualCluster) -> None:
     """OPS-L24, OPS-052"""
-    await registered(world)
+    await registered(cluster)
     await asyncio.sleep(20 * 60)
-    assert await world.has(kinds.NODE_CLAIM, "c")
-    assert await world.has(kinds.NODE, "node-c")
+    assert await cluster.has(kinds.NODE_CLAIM, "c")
+    assert await cluster.has(kinds.NODE, "node-c")
 
 
-@story
-async def test_a_launch_that_keeps_failing_is_given_up(world: World) -> None:
+@in_virtual_time
+async def test_a_launch_that_keeps_failing_is_given_up(cluster: VirtualCluster) -> None:
     """OPS-L25, OPS-050, DIS-361, API-142, DIS-040: after five minutes."""
-    world.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
-    await launched(world)
+    cluster.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
+    await launched(cluster)
     await asyncio.sleep(60)
-    assert await world.has(kinds.NODE_CLAIM, "c")
+    assert await cluster.has(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(5 * 60)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    (line,) = world.lines("terminating due to timeout")
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    (line,) = cluster.lines("terminating due to timeout")
     assert (line["reason"], line["timeout"]) == ("launch_timeout", "5m0s")
-    assert world.ended_for("launch_timeout") == 1
+    assert cluster.ended_for("launch_timeout") == 1
 
 
 @pytest.mark.parametrize("step", ["launch", "registration"])
-@story
-async def test_how_long_a_claim_may_take_can_be_chosen(world: World, step: str) -> None:
+@in_virtual_time
+async def test_how_long_a_claim_may_take_can_be_chosen(cluster: VirtualCluster, step: str) -> None:
     """OPS §1.6 Beyond"""
     if step == "launch":
-        world.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
-    own = apart(world)
+        cluster.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
+    own = apart(cluster)
     lifecycle = NodeClaimLifecycle(
         own,
         DisabledNominator(),
         InstanceTermination(own),
         LivenessTimeouts(timedelta(minutes=30), timedelta(minutes=40)),
     )
-    await world.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)})
+    await cluster.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)})
     limit = 30 if step == "launch" else 40
     for minute in range(limit + 1):
-        own.state.set_claim(await world.get_claim())
+        own.state.set_claim(await cluster.get_claim())
         with suppress(ProviderError):
             await lifecycle.reconcile("c")
-        gone = (await world.get_claim()).metadata.deletion_timestamp is not None
+        gone = (await cluster.get_claim()).metadata.deletion_timestamp is not None
         assert gone is (minute == limit)
         await asyncio.sleep(60)
 
 
-@story
-async def test_who_writes_an_odd_claim_by_hand_is_told(world: World) -> None:
+@in_virtual_time
+async def test_who_writes_an_odd_claim_by_hand_is_told(cluster: VirtualCluster) -> None:
     """API-028: legal, and probably not meant."""
-    await launched(world, expire_after="99999999999h")
-    (event,) = await world.events("NodeClaimAdvice")
+    await launched(cluster, expire_after="99999999999h")
+    (event,) = await cluster.events("NodeClaimAdvice")
     assert (event.type, event.involved_object.name) == ("Warning", "c")
     assert "spec.expireAfter" in event.message
 
 
-@story
-async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_once(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_once(cluster: VirtualCluster) -> None:
     """OPS-050: whatever wakes a look at an old picture of it."""
-    world.cloud.refuse("create", *(InsufficientCapacity("none") for _ in range(5)))
-    own = apart(world)
+    cluster.cloud.refuse("create", *(InsufficientCapacity("none") for _ in range(5)))
+    own = apart(cluster)
     metrics = own.metrics
     lifecycle = NodeClaimLifecycle(own, DisabledNominator(), InstanceTermination(own))
-    own.state.set_claim(await world.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)}))
+    own.state.set_claim(await cluster.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)}))
     for _ in range(5):
         await lifecycle.reconcile("c")
         await asyncio.sleep(5)
-    assert [call for call in world.cloud.calls if call[0] == "create"] == [("create", "c")]
+    assert [call for call in cluster.cloud.calls if call[0] == "create"] == [("create", "c")]
     described = {"reason": "insufficient_capacity", "nodepool": "", "capacity_type": ""}
     modes = {"consolidation_policy": "", "termination_mode": "graceful"}
     count = metrics.registry.get_sample_value("karpenter_nodeclaims_disrupted_total", {**described, **modes})
@@ -158,35 +158,37 @@ async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_on
 @pytest.mark.parametrize(
     ("launches", "minutes"), [(False, 12), (True, 16)], ids=["OPS-L26-launch", "OPS-L26-registration"]
 )
-@story
-async def test_a_condition_that_changed_late_starts_its_clock_late(world: World, launches: bool, minutes: int) -> None:
+@in_virtual_time
+async def test_a_condition_that_changed_late_starts_its_clock_late(
+    cluster: VirtualCluster, launches: bool, minutes: int
+) -> None:
     """OPS-L26, OPS-053"""
     if not launches:
-        world.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
-    await launched(world)
-    claim = await world.get_claim()
+        cluster.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
+    await launched(cluster)
+    claim = await cluster.get_claim()
     late = [
-        msgspec.structs.replace(condition, last_transition_time=world.clock.now() + timedelta(minutes=10))
+        msgspec.structs.replace(condition, last_transition_time=cluster.clock.now() + timedelta(minutes=10))
         for condition in claim.status.conditions
     ]
     status = {"status": {"conditions": msgspec.to_builtins(late)}}
-    await world.kube.patch(kinds.NODE_CLAIM, "c", status, subresource="status")
+    await cluster.kube.patch(kinds.NODE_CLAIM, "c", status, subresource="status")
     await asyncio.sleep(minutes * 60)
-    assert await world.has(kinds.NODE_CLAIM, "c")
+    assert await cluster.has(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(12 * 60)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
 
 
-@story
-async def test_a_new_generation_is_observed_by_every_condition(world: World) -> None:
+@in_virtual_time
+async def test_a_new_generation_is_observed_by_every_condition(cluster: VirtualCluster) -> None:
     """OPS-L28, OPS-010, OPS-020"""
-    await registered(world)
-    claim = await world.get_claim()
+    await registered(cluster)
+    claim = await cluster.get_claim()
     older = [msgspec.structs.replace(condition, observed_generation=0) for condition in claim.status.conditions]
     status = {"status": {"conditions": msgspec.to_builtins(older)}}
-    await world.kube.patch(kinds.NODE_CLAIM, "c", status, subresource="status")
+    await cluster.kube.patch(kinds.NODE_CLAIM, "c", status, subresource="status")
     await asyncio.sleep(1)
-    claim = await world.get_claim()
+    claim = await cluster.get_claim()
     assert {condition.observed_generation for condition in claim.status.conditions} == {claim.metadata.generation}
     assert conditions.is_true(claim.status.conditions, "Ready")
 
@@ -205,58 +207,60 @@ WRITTEN = ("patch NodeClaim", "patch NodeClaim/status", "patch Node")
     ids=["409", "500", "429"],
 )
 @pytest.mark.parametrize("times", [1, 3])
-@story
-async def test_a_refused_write_costs_nothing_but_time(world: World, shown: str, error: object, times: int) -> None:
+@in_virtual_time
+async def test_a_refused_write_costs_nothing_but_time(
+    cluster: VirtualCluster, shown: str, error: object, times: int
+) -> None:
     """OPS-008, OPS-012: whatever write is refused, the claim gets there with one machine."""
-    await world.start()
-    world.wire.refuse = refusing(error, times, shown)  # type: ignore[arg-type]
-    await world.claim()
+    await cluster.start()
+    cluster.wire.refuse = refusing(error, times, shown)  # type: ignore[arg-type]
+    await cluster.claim()
     await asyncio.sleep(20)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(30)
-    claim = await world.get_claim()
+    claim = await cluster.get_claim()
     assert all(condition.status == "True" for condition in claim.status.conditions)
-    assert len(world.cloud.bought) == 1
+    assert len(cluster.cloud.bought) == 1
 
 
-@story
-async def test_an_answer_of_the_cloud_survives_a_lost_write(world: World) -> None:
+@in_virtual_time
+async def test_an_answer_of_the_cloud_survives_a_lost_write(cluster: VirtualCluster) -> None:
     """OPS-012: the cloud is asked once, however often the result cannot be stored."""
-    await world.start()
-    world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "patch NodeClaim/status")
-    await world.claim()
+    await cluster.start()
+    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "patch NodeClaim/status")
+    await cluster.claim()
     await asyncio.sleep(20)
-    assert [call for call in world.cloud.calls if call[0] == "create"] == [("create", "c")]
-    assert (await world.condition("c", "Launched") or ())[0] == "True"
+    assert [call for call in cluster.cloud.calls if call[0] == "create"] == [("create", "c")]
+    assert (await cluster.condition("c", "Launched") or ())[0] == "True"
 
 
-@story
-async def test_a_claim_deleted_before_its_instance_was_written_down_leaves_none_behind(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_deleted_before_its_instance_was_written_down_leaves_none_behind(cluster: VirtualCluster) -> None:
     """OPS §1.8 Beyond"""
-    await world.start()
-    world.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1000, "patch NodeClaim/status")
-    await world.claim()
+    await cluster.start()
+    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1000, "patch NodeClaim/status")
+    await cluster.claim()
     await asyncio.sleep(5)
-    assert len(world.cloud.instances) == 1
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    assert len(cluster.cloud.instances) == 1
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(10)
-    world.wire.refuse = lambda write: None
+    cluster.wire.refuse = lambda write: None
     await asyncio.sleep(60)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.cloud.instances == {}
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.cloud.instances == {}
 
 
-@story
-async def test_another_controllers_condition_is_not_overwritten(world: World) -> None:
+@in_virtual_time
+async def test_another_controllers_condition_is_not_overwritten(cluster: VirtualCluster) -> None:
     """API-608: conditions are written against the version they were read at."""
-    world.cloud.lingers = 0
-    await world.start()
+    cluster.cloud.lingers = 0
+    await cluster.start()
     meddled = []
 
     def meddle(write: object) -> None:
-        if str(write) == "patch NodeClaim" and not meddled and world.cloud.bought:
+        if str(write) == "patch NodeClaim" and not meddled and cluster.cloud.bought:
             meddled.append(write)
-            server = world.server
+            server = cluster.server
             resource = server.resource("karpenter.sh", "v1", "nodeclaims")
 
             def add(body: dict[str, object]) -> dict[str, object]:
@@ -266,110 +270,114 @@ async def test_another_controllers_condition_is_not_overwritten(world: World) ->
 
             server.update_status(resource, "", "c", add)  # type: ignore[arg-type]
 
-    world.wire.refuse = meddle  # type: ignore[assignment]
-    await world.claim()
+    cluster.wire.refuse = meddle  # type: ignore[assignment]
+    await cluster.claim()
     await asyncio.sleep(5)
     assert meddled
-    assert (await world.condition("c", "Foreign") or ())[0] == "True"
-    assert (await world.condition("c", "Launched") or ())[0] == "True"
+    assert (await cluster.condition("c", "Foreign") or ())[0] == "True"
+    assert (await cluster.condition("c", "Launched") or ())[0] == "True"
 
 
-@story
-async def test_a_claim_of_the_same_name_gets_an_instance_of_its_own(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_of_the_same_name_gets_an_instance_of_its_own(cluster: VirtualCluster) -> None:
     """The memory of a launch belongs to the claim's uid (OPS-012)."""
-    world.cloud.lingers = 0
-    await launched(world)
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    cluster.cloud.lingers = 0
+    await launched(cluster)
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(10)
-    await world.claim()
+    await cluster.claim()
     await asyncio.sleep(1)
-    first, second = world.cloud.bought
+    first, second = cluster.cloud.bought
     assert first != second
-    assert (await world.get_claim()).status.provider_id == second
+    assert (await cluster.get_claim()).status.provider_id == second
 
 
-@story
-async def test_an_expired_claim_is_not_launched_first(world: World) -> None:
+@in_virtual_time
+async def test_an_expired_claim_is_not_launched_first(cluster: VirtualCluster) -> None:
     """DIS-360: a controller that was away for long buys nothing for a claim whose time is over."""
-    await world.claim(expire_after="30s")
+    await cluster.claim(expire_after="30s")
     await asyncio.sleep(60)
-    await world.start()
+    await cluster.start()
     await asyncio.sleep(5)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.cloud.bought == []
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.cloud.bought == []
 
 
-@story
-async def test_quantities_the_api_server_spells_anew_do_not_keep_a_claim(world: World) -> None:
+@in_virtual_time
+async def test_quantities_the_api_server_spells_anew_do_not_keep_a_claim(cluster: VirtualCluster) -> None:
     """OPS-L35: nothing is written again and again because it comes back in other words."""
-    await registered(world, requests={"memory": "50000", "cpu": "1000m"})
+    await registered(cluster, requests={"memory": "50000", "cpu": "1000m"})
     await asyncio.sleep(60)
-    written = len(world.writes())
+    written = len(cluster.writes())
     await asyncio.sleep(600 - 70)
-    assert len(world.writes()) == written
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    assert len(cluster.writes()) == written
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(30)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert not await world.has(kinds.NODE, "node-c")
-    assert len(world.writes()) < written + 15
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert not await cluster.has(kinds.NODE, "node-c")
+    assert len(cluster.writes()) < written + 15
 
 
-async def with_skew(world: World) -> ProcessClock:
+async def with_skew(cluster: VirtualCluster) -> ProcessClock:
     """A pod, a simulated cloud, and a process whose clock can be set."""
-    world.simulated()
-    world.scheduled()
-    cloud_clock = world.clock
-    world.clock = skewed = ProcessClock(cloud_clock)  # type: ignore[assignment]
-    await world.node_class(node_registration_delay="3m")
-    await world.pool()
-    await world.kube.create(kinds.POD, pod("web", {"cpu": "1"}))
+    cluster.simulated()
+    cluster.scheduled()
+    cloud_clock = cluster.clock
+    cluster.clock = skewed = ProcessClock(cloud_clock)  # type: ignore[assignment]
+    await cluster.node_class(node_registration_delay="3m")
+    await cluster.pool()
+    await cluster.kube.create(kinds.POD, pod("web", {"cpu": "1"}))
     return skewed
 
 
-async def run_on(world: World, skewed: ProcessClock) -> None:
-    await world.start()
-    world.simulated_provider._clock = skewed._clock  # the cloud's is right
+async def run_on(cluster: VirtualCluster, skewed: ProcessClock) -> None:
+    await cluster.start()
+    cluster.simulated_provider._clock = skewed._clock  # the cloud's is right
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
-@story
-async def test_a_wrong_clock_does_not_launch_and_terminate_without_end(world: World, ahead: timedelta) -> None:
+@in_virtual_time
+async def test_a_wrong_clock_does_not_launch_and_terminate_without_end(
+    cluster: VirtualCluster, ahead: timedelta
+) -> None:
     """OPS-050, OPS-051: the creation is a time of the API server's clock, the timeouts are of this process's."""
-    skewed = await with_skew(world)
+    skewed = await with_skew(cluster)
     skewed.skew = ahead
-    await run_on(world, skewed)
+    await run_on(cluster, skewed)
     await asyncio.sleep(600)
-    assert len(world.lines("created nodeclaim")) == 1
-    assert world.lines("terminating due to timeout") == []
-    (claim,) = await world.all(kinds.NODE_CLAIM)
+    assert len(cluster.lines("created nodeclaim")) == 1
+    assert cluster.lines("terminating due to timeout") == []
+    (claim,) = await cluster.all(kinds.NODE_CLAIM)
     assert conditions.is_true(claim.status.conditions, conditions.INITIALIZED)
 
 
-@story
-async def test_a_clock_that_jumps_ahead_does_not_give_up_instances_that_are_on_their_way(world: World) -> None:
+@in_virtual_time
+async def test_a_clock_that_jumps_ahead_does_not_give_up_instances_that_are_on_their_way(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-051: the launch was written before the jump."""
-    skewed = await with_skew(world)
-    await run_on(world, skewed)
+    skewed = await with_skew(cluster)
+    await run_on(cluster, skewed)
     await asyncio.sleep(30)
     skewed.skew = timedelta(hours=1)
     await asyncio.sleep(600)
-    assert world.lines("terminating due to timeout") == []
-    assert len(world.lines("created nodeclaim")) == 1
+    assert cluster.lines("terminating due to timeout") == []
+    assert len(cluster.lines("created nodeclaim")) == 1
 
 
-@story
+@in_virtual_time
 async def test_a_clock_that_is_set_back_gives_up_an_instance_that_never_joins_in_time_all_the_same(
-    world: World,
+    cluster: VirtualCluster,
 ) -> None:
     """OPS-051: the launch was written an hour ahead."""
-    skewed = await with_skew(world)
+    skewed = await with_skew(cluster)
     skewed.skew = timedelta(hours=1)
-    await run_on(world, skewed)
+    await run_on(cluster, skewed)
     await asyncio.sleep(30)
-    (record,) = await world.all(kinds.CONFIG_MAP)
-    await world.kube.delete(kinds.CONFIG_MAP, record.metadata.name, "kube-system")
+    (record,) = await cluster.all(kinds.CONFIG_MAP)
+    await cluster.kube.delete(kinds.CONFIG_MAP, record.metadata.name, "kube-system")
     skewed.skew = timedelta()
     await asyncio.sleep(14 * 60)
-    assert world.lines("terminating due to timeout") == []
+    assert cluster.lines("terminating due to timeout") == []
     await asyncio.sleep(2 * 60)
-    assert len(world.lines("terminating due to timeout")) == 1
+    assert len(cluster.lines("terminating due to timeout")) == 1

@@ -15,22 +15,22 @@ from karpenter.api.meta import OwnerReference
 from karpenter.model import labels
 from support.builders import pods
 from support.fake_cloud import Write
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 _TAKEN = {"status": {"nominatedNodeName": None}}
 
 
-async def two_claims(world: World) -> dict[str, str]:
+async def two_claims(cluster: VirtualCluster) -> dict[str, str]:
     """Two pods planned for a claim each, whose instances are launched and have not joined: claims by pod."""
-    world.cloud.capacity = {"cpu": "8", "memory": "16Gi", "pods": "40"}
-    await world.node_class()
-    await world.pool()
-    await world.start()
-    await world.waiting(*pods(2, {"cpu": "5"}))
+    cluster.cloud.capacity = {"cpu": "8", "memory": "16Gi", "pods": "40"}
+    await cluster.node_class()
+    await cluster.pool()
+    await cluster.start()
+    await cluster.waiting(*pods(2, {"cpu": "5"}))
     await asyncio.sleep(1.5)
-    assert world.manager is not None
-    planned = world.manager.state.planned_nodes
-    two_claims = {pod.metadata.name: planned[pod.metadata.uid] for pod in await world.all(kinds.POD)}
+    assert cluster.manager is not None
+    planned = cluster.manager.state.planned_nodes
+    two_claims = {pod.metadata.name: planned[pod.metadata.uid] for pod in await cluster.all(kinds.POD)}
     assert len({*two_claims.values()}) == 2
     return two_claims
 
@@ -41,172 +41,176 @@ def bare(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=meta, status=PodStatus(phase="Pending"))
 
 
-async def one_of_two_siblings_tried(world: World, registration_delay: str) -> Pod:
+async def one_of_two_siblings_tried(cluster: VirtualCluster, registration_delay: str) -> Pod:
     """Two pods of one workload, planned for a simulated instance; the second, which the scheduler has not tried."""
-    world.simulated()
-    await world.node_class(node_registration_delay=registration_delay)
-    await world.pool()
+    cluster.simulated()
+    await cluster.node_class(node_registration_delay=registration_delay)
+    await cluster.pool()
     owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
     tried, untried = pods(2, {"cpu": "1"}, meta={"owner_references": (owner,)})
-    await world.kube.create(kinds.POD, bare(untried))
-    await world.start()
-    await world.waiting(tried)
+    await cluster.kube.create(kinds.POD, bare(untried))
+    await cluster.start()
+    await cluster.waiting(tried)
     return untried
 
 
-async def take(world: World, name: str) -> None:
+async def take(cluster: VirtualCluster, name: str) -> None:
     """The scheduler finds no place for the pod, and takes its nomination away."""
-    await world.kube.patch(kinds.POD, name, _TAKEN, "default", subresource="status")
+    await cluster.kube.patch(kinds.POD, name, _TAKEN, "default", subresource="status")
 
 
-async def nominated(world: World, name: str) -> str:
-    return (await world.kube.get(kinds.POD, name, "default")).status.nominated_node_name
+async def nominated(cluster: VirtualCluster, name: str) -> str:
+    return (await cluster.kube.get(kinds.POD, name, "default")).status.nominated_node_name
 
 
-async def is_open(world: World, name: str) -> bool:
-    taints = (await world.get_node(name)).spec.taints
+async def is_open(cluster: VirtualCluster, name: str) -> bool:
+    taints = (await cluster.get_node(name)).spec.taints
     return all(taint.key != labels.UNREGISTERED_TAINT.key for taint in taints)
 
 
-@story
-async def test_nodes_of_one_plan_that_join_within_moments_open_together(world: World) -> None:
-    claims = await two_claims(world)
-    await world.join(claims["pod-000"], "node-0")
+@in_virtual_time
+async def test_nodes_of_one_plan_that_join_within_moments_open_together(cluster: VirtualCluster) -> None:
+    claims = await two_claims(cluster)
+    await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(0.8)
-    assert await nominated(world, "pod-000") == "node-0"
-    assert not await is_open(world, "node-0")
-    await world.join(claims["pod-001"], "node-1")
+    assert await nominated(cluster, "pod-000") == "node-0"
+    assert not await is_open(cluster, "node-0")
+    await cluster.join(claims["pod-001"], "node-1")
     await asyncio.sleep(0.1)  # nobody is to come after it
-    assert await is_open(world, "node-0")
-    assert await is_open(world, "node-1")
+    assert await is_open(cluster, "node-0")
+    assert await is_open(cluster, "node-1")
 
 
-@story
-async def test_while_its_node_starts_a_pod_is_nominated_once_the_scheduler_has_tried_it(world: World) -> None:
+@in_virtual_time
+async def test_while_its_node_starts_a_pod_is_nominated_once_the_scheduler_has_tried_it(
+    cluster: VirtualCluster,
+) -> None:
     """The scheduler takes nominations from pods it tries before their node opens: one written earlier would be lost."""
-    untried = await one_of_two_siblings_tried(world, "60s")
+    untried = await one_of_two_siblings_tried(cluster, "60s")
     await asyncio.sleep(5)
-    node = await nominated(world, "pod-000")
+    node = await nominated(cluster, "pod-000")
     assert node
-    assert await nominated(world, "pod-001") == ""
+    assert await nominated(cluster, "pod-001") == ""
     mark = {"status": msgspec.to_builtins(untried.status)}
-    await world.kube.patch(kinds.POD, "pod-001", mark, "default", subresource="status")
+    await cluster.kube.patch(kinds.POD, "pod-001", mark, "default", subresource="status")
     await asyncio.sleep(0.1)
-    assert await nominated(world, "pod-001") == node
+    assert await nominated(cluster, "pod-001") == node
 
 
-@story
-async def test_a_nomination_that_is_lost_while_its_node_starts_is_not_written_again_with_each_try(world: World) -> None:
+@in_virtual_time
+async def test_a_nomination_that_is_lost_while_its_node_starts_is_not_written_again_with_each_try(
+    cluster: VirtualCluster,
+) -> None:
     """The next try would take it again, and nominations to closed nodes make tries expensive."""
-    await one_of_two_siblings_tried(world, "60s")
+    await one_of_two_siblings_tried(cluster, "60s")
     await asyncio.sleep(5)
-    assert await nominated(world, "pod-000")
-    before = len(world.wire.writes)
+    assert await nominated(cluster, "pod-000")
+    before = len(cluster.wire.writes)
     for number in range(4):
         message = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"0/{number} nodes"}
         failed = {"status": {"nominatedNodeName": None, "conditions": [message]}}
-        await world.kube.patch(kinds.POD, "pod-000", failed, "default", subresource="status")
+        await cluster.kube.patch(kinds.POD, "pod-000", failed, "default", subresource="status")
         await asyncio.sleep(0.1)
-    assert [str(write) for write in world.wire.writes[before:] if write.kind == "Pod"] == []
+    assert [str(write) for write in cluster.wire.writes[before:] if write.kind == "Pod"] == []
     await asyncio.sleep(60)
-    (node,) = await world.all(kinds.NODE)
-    assert await nominated(world, "pod-000") == node.metadata.name
-    assert await is_open(world, node.metadata.name)
+    (node,) = await cluster.all(kinds.NODE)
+    assert await nominated(cluster, "pod-000") == node.metadata.name
+    assert await is_open(cluster, node.metadata.name)
 
 
-@story
-async def test_nodes_that_no_pod_was_planned_for_do_not_keep_others_closed(world: World) -> None:
-    claims = await two_claims(world)
+@in_virtual_time
+async def test_nodes_that_no_pod_was_planned_for_do_not_keep_others_closed(cluster: VirtualCluster) -> None:
+    claims = await two_claims(cluster)
     for number in range(4):
-        await world.claim(f"spare-{number}", pool="np")
+        await cluster.claim(f"spare-{number}", pool="np")
     await asyncio.sleep(2)
-    await world.join(claims["pod-000"], "node-0")
+    await cluster.join(claims["pod-000"], "node-0")
     for number in range(4):
         await asyncio.sleep(0.4)
-        await world.join(f"spare-{number}")
-    assert await is_open(world, "node-0")
-    assert await is_open(world, "node-spare-0")
+        await cluster.join(f"spare-{number}")
+    assert await is_open(cluster, "node-0")
+    assert await is_open(cluster, "node-spare-0")
 
 
-@story
-async def test_an_untried_pod_is_nominated_before_its_node_opens(world: World) -> None:
-    await one_of_two_siblings_tried(world, "5s")
+@in_virtual_time
+async def test_an_untried_pod_is_nominated_before_its_node_opens(cluster: VirtualCluster) -> None:
+    await one_of_two_siblings_tried(cluster, "5s")
     await asyncio.sleep(10)
-    first = await nominated(world, "pod-000")
+    first = await nominated(cluster, "pod-000")
     assert first
-    assert await nominated(world, "pod-001") == first
-    assert await is_open(world, first)
-    written = [(write.kind, write.name) for write in world.wire.writes]
+    assert await nominated(cluster, "pod-001") == first
+    assert await is_open(cluster, first)
+    written = [(write.kind, write.name) for write in cluster.wire.writes]
     opened = max(number for number, write in enumerate(written) if write == ("Node", first))
     assert opened > written.index(("Pod", "pod-001"), written.index(("Pod", "pod-000")))
 
 
-@story
-async def test_a_node_waits_for_those_that_join_later_no_more_than_a_moment(world: World) -> None:
-    claims = await two_claims(world)
-    await world.join(claims["pod-000"], "node-0")
+@in_virtual_time
+async def test_a_node_waits_for_those_that_join_later_no_more_than_a_moment(cluster: VirtualCluster) -> None:
+    claims = await two_claims(cluster)
+    await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(1.2)
-    assert await is_open(world, "node-0")
-    await world.join(claims["pod-001"], "node-1")
+    assert await is_open(cluster, "node-0")
+    await cluster.join(claims["pod-001"], "node-1")
     await asyncio.sleep(0.1)  # nobody is to come after it
-    assert await is_open(world, "node-1")
+    assert await is_open(cluster, "node-1")
 
 
-@story
+@in_virtual_time
 async def test_a_nomination_lost_while_others_are_waited_for_is_written_again_before_the_node_opens(
-    world: World,
+    cluster: VirtualCluster,
 ) -> None:
-    claims = await two_claims(world)
-    await world.join(claims["pod-000"], "node-0")
+    claims = await two_claims(cluster)
+    await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(0.2)
-    before = len(world.wire.writes)
-    await take(world, "pod-000")
+    before = len(cluster.wire.writes)
+    await take(cluster, "pod-000")
     await asyncio.sleep(0.2)
-    assert await nominated(world, "pod-000") == ""
+    assert await nominated(cluster, "pod-000") == ""
     await asyncio.sleep(1.0)
-    since = [str(write) for write in world.wire.writes[before:] if write.kind in ("Pod", "Node")]
+    since = [str(write) for write in cluster.wire.writes[before:] if write.kind in ("Pod", "Node")]
     assert since[:2] == ["patch Pod/status", "patch Node"]
-    assert await nominated(world, "pod-000") == "node-0"
-    assert await is_open(world, "node-0")
+    assert await nominated(cluster, "pod-000") == "node-0"
+    assert await is_open(cluster, "node-0")
 
 
-@story
-async def test_a_nomination_lost_to_a_node_just_open_is_given_again_a_few_times(world: World) -> None:
-    claims = await two_claims(world)
-    await world.join(claims["pod-000"], "node-0")
+@in_virtual_time
+async def test_a_nomination_lost_to_a_node_just_open_is_given_again_a_few_times(cluster: VirtualCluster) -> None:
+    claims = await two_claims(cluster)
+    await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(1.5)
     for _ in range(3):
-        await take(world, "pod-000")
+        await take(cluster, "pod-000")
         await asyncio.sleep(0.1)
-        assert await nominated(world, "pod-000") == "node-0"
-    await take(world, "pod-000")
+        assert await nominated(cluster, "pod-000") == "node-0"
+    await take(cluster, "pod-000")
     await asyncio.sleep(0.1)
-    assert await nominated(world, "pod-000") == ""
+    assert await nominated(cluster, "pod-000") == ""
 
 
-@story
-async def test_a_pod_bound_elsewhere_is_not_nominated_again(world: World) -> None:
-    claims = await two_claims(world)
-    await world.join(claims["pod-000"], "node-0")
+@in_virtual_time
+async def test_a_pod_bound_elsewhere_is_not_nominated_again(cluster: VirtualCluster) -> None:
+    claims = await two_claims(cluster)
+    await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(1.5)
-    await world.kube.bind("pod-000", "default", "elsewhere")
-    before = world.writes("Pod")
-    await take(world, "pod-000")
+    await cluster.kube.bind("pod-000", "default", "elsewhere")
+    before = cluster.writes("Pod")
+    await take(cluster, "pod-000")
     await asyncio.sleep(0.5)
-    assert world.writes("Pod") == before
+    assert cluster.writes("Pod") == before
 
 
-@story
-async def test_a_node_opens_although_its_nominations_are_taken_back_at_once(world: World) -> None:
-    claims = await two_claims(world)
+@in_virtual_time
+async def test_a_node_opens_although_its_nominations_are_taken_back_at_once(cluster: VirtualCluster) -> None:
+    claims = await two_claims(cluster)
     undone: set[asyncio.Task[None]] = set()
 
     def undo(write: Write) -> None:
         if str(write) == "patch Pod/status" and write.body["status"]["nominatedNodeName"]:
-            undone.add(asyncio.create_task(take(world, write.name)))
+            undone.add(asyncio.create_task(take(cluster, write.name)))
 
-    world.wire.after = undo
-    await world.join(claims["pod-000"], "node-0")
+    cluster.wire.after = undo
+    await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(7)
     assert undone
-    assert await is_open(world, "node-0")
+    assert await is_open(cluster, "node-0")

@@ -16,7 +16,7 @@ from karpenter.api.meta import OwnerReference
 from karpenter.model.clock import rfc3339
 from karpenter.nodeclaim.consolidatable import is_pod_event
 from support.builders import NOW, pod
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
 MIRROR = OwnerReference(api_version="v1", kind="Node", name="n", uid="n", controller=True)
@@ -73,83 +73,83 @@ def test_what_counts_as_an_event(old: Pod | None, new: Pod | None, counts: bool)
     assert is_pod_event(old, new) is counts
 
 
-async def up(world: World, **spec: Any) -> None:
+async def up(cluster: VirtualCluster, **spec: Any) -> None:
     """A running controller and one initialised node that stays."""
-    await world.node_class()
-    await world.pool(disruption=Disruption(consolidate_after="Never"))
-    await world.start()
-    await world.claim(pool="np", **spec)
+    await cluster.node_class()
+    await cluster.pool(disruption=Disruption(consolidate_after="Never"))
+    await cluster.start()
+    await cluster.claim(pool="np", **spec)
     await asyncio.sleep(0.1)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(1)
 
 
-async def last(world: World) -> datetime | None:
-    return (await world.get_claim()).status.last_pod_event_time
+async def last(cluster: VirtualCluster) -> datetime | None:
+    return (await cluster.get_claim()).status.last_pod_event_time
 
 
-@story
-async def test_an_old_event_gives_way_to_a_new_one(world: World) -> None:
+@in_virtual_time
+async def test_an_old_event_gives_way_to_a_new_one(cluster: VirtualCluster) -> None:
     """OPS-L43, OPS-099"""
-    await up(world)
-    old = world.clock.now() - timedelta(minutes=5)
-    await world.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": rfc3339(old)})
-    await world.running("p", "node-c")
+    await up(cluster)
+    old = cluster.clock.now() - timedelta(minutes=5)
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"lastPodEventTime": rfc3339(old)})
+    await cluster.running("p", "node-c")
     await asyncio.sleep(0.5)
-    actual = await last(world)
+    actual = await last(cluster)
     assert actual is not None
-    assert (world.clock.now() - actual).total_seconds() < 2
+    assert (cluster.clock.now() - actual).total_seconds() < 2
 
 
 @pytest.mark.parametrize("missing", ["node", "claim"])
-@story
-async def test_a_pod_whose_node_or_claim_is_missing_writes_nothing(world: World, missing: str) -> None:
+@in_virtual_time
+async def test_a_pod_whose_node_or_claim_is_missing_writes_nothing(cluster: VirtualCluster, missing: str) -> None:
     """OPS-L42"""
-    await up(world)
+    await up(cluster)
     if missing == "claim":
-        await world.kube.create(kinds.NODE, msgspec.convert({"metadata": {"name": "elsewhere"}}, kinds.NODE.type))
-    written = len(world.writes("NodeClaim"))
+        await cluster.kube.create(kinds.NODE, msgspec.convert({"metadata": {"name": "elsewhere"}}, kinds.NODE.type))
+    written = len(cluster.writes("NodeClaim"))
     stray = msgspec.structs.replace(pod("p").spec, node_name="elsewhere")
-    await world.kube.create(kinds.POD, msgspec.structs.replace(pod("p"), spec=stray))
+    await cluster.kube.create(kinds.POD, msgspec.structs.replace(pod("p"), spec=stray))
     await asyncio.sleep(5)
-    assert len(world.writes("NodeClaim")) == written
-    assert world.lines("Reconciler error") == []
+    assert len(cluster.writes("NodeClaim")) == written
+    assert cluster.lines("Reconciler error") == []
 
 
-@story
-async def test_a_claim_of_another_providers_class_is_not_written(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_of_another_providers_class_is_not_written(cluster: VirtualCluster) -> None:
     """OPS-002"""
-    await world.start()
+    await cluster.start()
     foreign = NodeClassReference(group="other.example", kind="OtherClass", name="default")
-    await world.claim(node_class_ref=foreign)
-    await world.edit(kinds.NODE_CLAIM, "c", {"providerID": "other://1"})
-    await world.join()
-    await world.running("p", "node-c")
+    await cluster.claim(node_class_ref=foreign)
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"providerID": "other://1"})
+    await cluster.join()
+    await cluster.running("p", "node-c")
     await asyncio.sleep(5)
-    assert await last(world) is None
-    assert world.writes("NodeClaim") == []
+    assert await last(cluster) is None
+    assert cluster.writes("NodeClaim") == []
 
 
-@story
-async def test_a_restart_is_no_event(world: World) -> None:
+@in_virtual_time
+async def test_a_restart_is_no_event(cluster: VirtualCluster) -> None:
     """OPS-098 Beyond: quiet times do not start anew."""
-    await up(world)
-    await world.running("p", "node-c")
+    await up(cluster)
+    await cluster.running("p", "node-c")
     await asyncio.sleep(60)
-    before = await last(world)
-    await world.crash()
-    await world.start()
+    before = await last(cluster)
+    await cluster.crash()
+    await cluster.start()
     await asyncio.sleep(60)
     assert before is not None
-    assert await last(world) == before
+    assert await last(cluster) == before
 
 
-@story
-async def test_a_claim_that_goes_meanwhile_is_no_error(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_that_goes_meanwhile_is_no_error(cluster: VirtualCluster) -> None:
     """OPS-098"""
-    await up(world)
-    await world.running("p", "node-c")
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
-    await world.gone("p")
+    await up(cluster)
+    await cluster.running("p", "node-c")
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.gone("p")
     await asyncio.sleep(60)
-    assert world.lines("Reconciler error") == []
+    assert cluster.lines("Reconciler error") == []

@@ -9,199 +9,203 @@ import pytest
 
 from karpenter.api import kinds
 from karpenter.providers.contract import LaunchFailed, ProviderError
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 
-async def times_of(world: World, count: int, seconds: float) -> dict[str, list[float]]:
+async def times_of(cluster: VirtualCluster, count: int, seconds: float) -> dict[str, list[float]]:
     """When the cloud was asked to create, per claim, in the next seconds."""
-    began = world.elapsed
+    began = cluster.elapsed
     asked: dict[str, list[float]] = {f"c{number}": [] for number in range(count)}
-    called = world.cloud._called
+    called = cluster.cloud._called
 
     async def watched(method: str, about: str) -> None:
         if method == "create" and about in asked:
-            asked[about].append(world.elapsed - began)
+            asked[about].append(cluster.elapsed - began)
         await called(method, about)
 
-    world.cloud._called = watched  # type: ignore[method-assign]
+    cluster.cloud._called = watched  # type: ignore[method-assign]
     for number in range(count):
-        await world.claim(f"c{number}")
+        await cluster.claim(f"c{number}")
     await asyncio.sleep(seconds)
     return asked
 
 
-async def launched(world: World, name: str) -> bool:
-    return (await world.condition(name, "Launched") or ("",))[0] == "True"
+async def launched(cluster: VirtualCluster, name: str) -> bool:
+    return (await cluster.condition(name, "Launched") or ("",))[0] == "True"
 
 
 @pytest.mark.parametrize("wording", ["same", "different"])
-@story
+@in_virtual_time
 async def test_a_hundred_launches_that_fail_are_tried_with_growing_pauses_and_hold_up_nobody(
-    world: World, wording: str
+    cluster: VirtualCluster, wording: str
 ) -> None:
     """OPS-C5, OPS-008: 1, 2, 4 ... 60 s each, none more often; a healthy claim among them launches at once."""
     texts = ("no" if wording == "same" else f"request {number}" for number in range(10**4))
-    world.cloud.refuse("create", *(LaunchFailed("Denied", text) for text in texts))
-    await world.start()
-    asked = await times_of(world, 100, 200)
+    cluster.cloud.refuse("create", *(LaunchFailed("Denied", text) for text in texts))
+    await cluster.start()
+    asked = await times_of(cluster, 100, 200)
     for moments in asked.values():
         pauses = [after - before for before, after in pairwise(moments)]
         for pause, least in zip(pauses, (1, 2, 4, 8, 16, 32, 60, 60), strict=False):
             assert least - 0.01 <= pause <= least + 1.5
         assert 8 <= len(moments) <= 9
-    world.cloud.refusals.clear()
-    began = world.elapsed
-    await world.claim("healthy")
-    await until(lambda: launched(world, "healthy"), 2, 0.05)
-    assert world.elapsed - began < 0.5
+    cluster.cloud.refusals.clear()
+    began = cluster.elapsed
+    await cluster.claim("healthy")
+    await until(lambda: launched(cluster, "healthy"), 2, 0.05)
+    assert cluster.elapsed - began < 0.5
 
 
-@story
-async def test_a_create_that_hangs_blocks_nobody_and_is_given_up_in_time(world: World) -> None:
+@in_virtual_time
+async def test_a_create_that_hangs_blocks_nobody_and_is_given_up_in_time(cluster: VirtualCluster) -> None:
     """OPS-733, OPS-050"""
-    world.cloud.hangs.add(("create", "c"))
-    await world.start()
-    await world.claim("c")
+    cluster.cloud.hangs.add(("create", "c"))
+    await cluster.start()
+    await cluster.claim("c")
     for number in range(20):
-        await world.claim(f"d{number}")
+        await cluster.claim(f"d{number}")
     await asyncio.sleep(1)
-    assert all([await launched(world, f"d{number}") for number in range(20)])
+    assert all([await launched(cluster, f"d{number}") for number in range(20)])
     await asyncio.sleep(65)
-    condition = await world.condition("c", "Launched")
+    condition = await cluster.condition("c", "Launched")
     assert condition == ("Unknown", "LaunchFailed", "launching an instance took longer than 60 s")
     await asyncio.sleep(5 * 60)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.ended_for("launch_timeout") == 1
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.ended_for("launch_timeout") == 1
 
 
-@story
-async def test_more_creates_hang_than_there_are_workers_and_the_rest_goes_on_within_minutes(world: World) -> None:
+@in_virtual_time
+async def test_more_creates_hang_than_there_are_workers_and_the_rest_goes_on_within_minutes(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-733: workers come free after a minute, and claims that hung wait longer than others each time."""
-    await world.start()
+    await cluster.start()
     for number in range(600):
-        world.cloud.hangs.add(("create", f"h{number}"))
-        await world.claim(f"h{number}")
-    await world.claim("c")
-    await until(lambda: launched(world, "c"), 240, 1)
+        cluster.cloud.hangs.add(("create", f"h{number}"))
+        await cluster.claim(f"h{number}")
+    await cluster.claim("c")
+    await until(lambda: launched(cluster, "c"), 240, 1)
 
 
-@story
-async def test_a_create_whose_answer_is_lost_buys_one_instance(world: World) -> None:
+@in_virtual_time
+async def test_a_create_whose_answer_is_lost_buys_one_instance(cluster: VirtualCluster) -> None:
     """OPS-211: asked again, the cloud knows the claim."""
-    world.cloud.hangs.add(("created", "c"))
-    await world.start()
-    await world.claim("c")
+    cluster.cloud.hangs.add(("created", "c"))
+    await cluster.start()
+    await cluster.claim("c")
     await asyncio.sleep(1)
-    assert len(world.cloud.instances) == 1
-    assert not await launched(world, "c")
-    world.cloud.hangs.clear()
-    await until(lambda: launched(world, "c"), 70, 1)
-    assert len(world.cloud.bought) == 1
+    assert len(cluster.cloud.instances) == 1
+    assert not await launched(cluster, "c")
+    cluster.cloud.hangs.clear()
+    await until(lambda: launched(cluster, "c"), 70, 1)
+    assert len(cluster.cloud.bought) == 1
 
 
-@story
-async def test_a_delete_that_fails_for_long_keeps_the_claim_until_the_instance_is_gone(world: World) -> None:
+@in_virtual_time
+async def test_a_delete_that_fails_for_long_keeps_the_claim_until_the_instance_is_gone(cluster: VirtualCluster) -> None:
     """OPS-L32, OPS-073: no node is forgotten because a cloud is tired."""
-    await world.start()
-    await world.claim("c")
+    await cluster.start()
+    await cluster.claim("c")
     await asyncio.sleep(1)
-    world.cloud.refuse("delete", *(ProviderError("tired") for _ in range(10**4)))
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    cluster.cloud.refuse("delete", *(ProviderError("tired") for _ in range(10**4)))
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3600)
-    assert await world.has(kinds.NODE_CLAIM, "c")
-    assert len(world.cloud.instances) == 1
-    asked = sum(call[0] == "delete" for call in world.cloud.calls)
+    assert await cluster.has(kinds.NODE_CLAIM, "c")
+    assert len(cluster.cloud.instances) == 1
+    asked = sum(call[0] == "delete" for call in cluster.cloud.calls)
     assert asked < 3600 / 30
-    world.cloud.refusals.clear()
+    cluster.cloud.refusals.clear()
     await asyncio.sleep(130)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.cloud.instances == {}
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.cloud.instances == {}
 
 
-@story
-async def test_a_delete_that_hangs_holds_up_its_own_claim_only(world: World) -> None:
+@in_virtual_time
+async def test_a_delete_that_hangs_holds_up_its_own_claim_only(cluster: VirtualCluster) -> None:
     """OPS-733"""
-    await world.start()
+    await cluster.start()
     for name in ("c", "d"):
-        await world.claim(name)
+        await cluster.claim(name)
     await asyncio.sleep(1)
-    world.cloud.hangs.add(("delete", (await world.get_claim("c")).status.provider_id))
+    cluster.cloud.hangs.add(("delete", (await cluster.get_claim("c")).status.provider_id))
     for name in ("c", "d"):
-        await world.kube.delete(kinds.NODE_CLAIM, name)
+        await cluster.kube.delete(kinds.NODE_CLAIM, name)
     await asyncio.sleep(30)
-    assert [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)] == ["c"]
-    world.cloud.hangs.clear()
+    assert [obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM)] == ["c"]
+    cluster.cloud.hangs.clear()
     await asyncio.sleep(130)
-    assert await world.all(kinds.NODE_CLAIM) == []
-    assert world.cloud.instances == {}
+    assert await cluster.all(kinds.NODE_CLAIM) == []
+    assert cluster.cloud.instances == {}
 
 
-@story
-async def test_an_instance_whose_answer_was_lost_and_whose_claim_is_gone_is_collected(world: World) -> None:
+@in_virtual_time
+async def test_an_instance_whose_answer_was_lost_and_whose_claim_is_gone_is_collected(cluster: VirtualCluster) -> None:
     """OPS-266, OPS §1.8 Beyond: a crash in the middle of buying, then the claim goes before anybody asks again."""
-    world.simulated()
-    await world.node_class()
-    await world.start()
-    crashed = world.crash_after(3)  # finalizer, class label, the machine's record; its answer never comes
-    await world.claim("c")
+    cluster.simulated()
+    await cluster.node_class()
+    await cluster.start()
+    crashed = cluster.crash_after(3)  # finalizer, class label, the machine's record; its answer never comes
+    await cluster.claim("c")
     await asyncio.wait_for(crashed.wait(), 10)
-    await world.stop()
-    await world.edit(kinds.NODE_CLAIM, "c", finalizers=[])
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
-    await world.start()
+    await cluster.stop()
+    await cluster.edit(kinds.NODE_CLAIM, "c", finalizers=[])
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.start()
     await asyncio.sleep(300)
-    assert await world.all(kinds.CONFIG_MAP) == []
+    assert await cluster.all(kinds.CONFIG_MAP) == []
 
 
 @pytest.mark.parametrize("broken", ["not ready", "missing"])
-@story
-async def test_a_class_that_is_no_good_ends_its_claims_and_is_named(world: World, broken: str) -> None:
+@in_virtual_time
+async def test_a_class_that_is_no_good_ends_its_claims_and_is_named(cluster: VirtualCluster, broken: str) -> None:
     """OPS-P6, OPS-015, OPS-017, OPS-256"""
-    world.simulated()
+    cluster.simulated()
     if broken == "not ready":
-        await world.node_class(ready="False")
-    await world.start()
-    await world.claim("c")
+        await cluster.node_class(ready="False")
+    await cluster.start()
+    await cluster.claim("c")
     await asyncio.sleep(5)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
     expected = "NodeClassNotReady" if broken == "not ready" else "InsufficientCapacityError"
-    (event,) = await world.events(expected)
+    (event,) = await cluster.events(expected)
     assert "KWOKNodeClass default" in event.message
     reason = "nodeclass_not_ready" if broken == "not ready" else "insufficient_capacity"
-    assert world.ended_for(reason) == 1
+    assert cluster.ended_for(reason) == 1
 
 
-@story
-async def test_an_ending_instance_does_not_make_its_claim_unready(world: World) -> None:
+@in_virtual_time
+async def test_an_ending_instance_does_not_make_its_claim_unready(cluster: VirtualCluster) -> None:
     """OPS-076, API-605: nor does the generation that deletion raises."""
-    world.cloud.lingers = 10
-    await world.start()
-    await world.claim("c")
+    cluster.cloud.lingers = 10
+    await cluster.start()
+    await cluster.claim("c")
     await asyncio.sleep(0.1)
-    await world.join("c")
+    await cluster.join("c")
     await asyncio.sleep(1)
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(15)
-    claim = await world.get_claim("c")
-    assert (await world.condition("c", "InstanceTerminating") or ("",))[0] == "True"
-    assert (await world.condition("c", "Ready") or ("",))[0] == "True"
+    claim = await cluster.get_claim("c")
+    assert (await cluster.condition("c", "InstanceTerminating") or ("",))[0] == "True"
+    assert (await cluster.condition("c", "Ready") or ("",))[0] == "True"
     assert {condition.observed_generation for condition in claim.status.conditions} == {claim.metadata.generation}
 
 
-@story
-async def test_a_cloud_that_writes_on_the_claim_and_then_refuses_is_told_of_all_the_same(world: World) -> None:
+@in_virtual_time
+async def test_a_cloud_that_writes_on_the_claim_and_then_refuses_is_told_of_all_the_same(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-016: what the cloud wrote makes the write of the condition a stale one."""
-    world.cloud.refuse("create", *(LaunchFailed("Denied", "no") for _ in range(100)))
-    called, number = world.cloud._called, iter(range(10**4))
+    cluster.cloud.refuse("create", *(LaunchFailed("Denied", "no") for _ in range(100)))
+    called, number = cluster.cloud._called, iter(range(10**4))
 
     async def writing(method: str, about: str) -> None:
         if method == "create":
             notes = {"example.com/attempt": str(next(number))}
-            await world.kube.patch(kinds.NODE_CLAIM, about, {"metadata": {"annotations": notes}})
+            await cluster.kube.patch(kinds.NODE_CLAIM, about, {"metadata": {"annotations": notes}})
         await called(method, about)
 
-    world.cloud._called = writing  # type: ignore[method-assign]
-    await world.start()
-    await world.claim("c")
+    cluster.cloud._called = writing  # type: ignore[method-assign]
+    await cluster.start()
+    await cluster.claim("c")
     await asyncio.sleep(10)
-    assert await world.condition("c", "Launched") == ("Unknown", "Denied", "no")
+    assert await cluster.condition("c", "Launched") == ("Unknown", "Denied", "no")

@@ -9,7 +9,7 @@ from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim, NodePoolTaint
 from karpenter.model import labels
 from karpenter.providers.contract import HookPending, HookSatisfied, ProviderError
-from support.world import World, startup, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time, startup
 
 
 class Hook:
@@ -28,26 +28,26 @@ class Hook:
         return answer
 
 
-async def joined(world: World, *hooks: Hook, **fields: object) -> None:
+async def joined(cluster: VirtualCluster, *hooks: Hook, **fields: object) -> None:
     """A running controller whose cloud has these hooks, and a claim whose node has joined."""
-    world.cloud.hooks = hooks
-    await world.start()
-    await world.claim(**fields)  # type: ignore[arg-type]
+    cluster.cloud.hooks = hooks
+    await cluster.start()
+    await cluster.claim(**fields)  # type: ignore[arg-type]
     await asyncio.sleep(0.1)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(0.1)
 
 
-async def registered(world: World) -> bool:
-    return (await world.condition("c", "Registered") or ("",))[0] == "True"
+async def registered(cluster: VirtualCluster) -> bool:
+    return (await cluster.condition("c", "Registered") or ("",))[0] == "True"
 
 
-@story
-async def test_a_node_whose_hook_is_pending_is_claimed_and_stays_closed(world: World) -> None:
+@in_virtual_time
+async def test_a_node_whose_hook_is_pending_is_claimed_and_stays_closed(cluster: VirtualCluster) -> None:
     """OPS-L13, OPS-031"""
     later = timedelta(seconds=30)
     await joined(
-        world,
+        cluster,
         Hook("first", HookPending(later)),
         Hook("fine", HookSatisfied()),
         Hook("last", HookPending(later)),
@@ -55,38 +55,40 @@ async def test_a_node_whose_hook_is_pending_is_claimed_and_stays_closed(world: W
         startup_taints=(startup("starting"),),
         metadata={"labels": {"team": "a"}},
     )
-    node = await world.get_node()
+    node = await cluster.get_node()
     assert [taint.key for taint in node.spec.taints] == ["karpenter.sh/unregistered", "own", "starting"]
     assert node.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
     assert node.metadata.owner_references[0].name == "c"
     assert node.metadata.labels["team"] == "a"
     assert labels.REGISTERED not in node.metadata.labels
-    assert await world.condition("c", "Registered") == ("Unknown", "RegistrationHookPending", "first, last")
-    assert (await world.get_claim()).status.node_name == ""
-    assert world.lines("awaiting registration hooks")[0]["hooks"] == ["first", "last"]
-    assert world.lines("Reconciler error") == []
+    assert await cluster.condition("c", "Registered") == ("Unknown", "RegistrationHookPending", "first, last")
+    assert (await cluster.get_claim()).status.node_name == ""
+    assert cluster.lines("awaiting registration hooks")[0]["hooks"] == ["first", "last"]
+    assert cluster.lines("Reconciler error") == []
 
 
-@story
-async def test_a_hook_that_fails_is_an_error_and_keeps_the_node_closed(world: World) -> None:
+@in_virtual_time
+async def test_a_hook_that_fails_is_an_error_and_keeps_the_node_closed(cluster: VirtualCluster) -> None:
     """OPS-L14, OPS-031"""
-    await joined(world, Hook("waits", HookPending(timedelta(seconds=5))), Hook("breaks", ProviderError("no answer")))
-    assert labels.UNREGISTERED_TAINT in (await world.get_node()).spec.taints
-    assert await world.condition("c", "Registered") == ("Unknown", "RegistrationHookPending", "waits, breaks")
-    assert world.lines("Reconciler error")[0]["error"] == 'registration hook "breaks" failed, no answer'
+    await joined(cluster, Hook("waits", HookPending(timedelta(seconds=5))), Hook("breaks", ProviderError("no answer")))
+    assert labels.UNREGISTERED_TAINT in (await cluster.get_node()).spec.taints
+    assert await cluster.condition("c", "Registered") == ("Unknown", "RegistrationHookPending", "waits, breaks")
+    assert cluster.lines("Reconciler error")[0]["error"] == 'registration hook "breaks" failed, no answer'
 
 
-@story
-async def test_a_node_registers_when_its_hook_is_satisfied_and_carries_what_the_hook_learned(world: World) -> None:
+@in_virtual_time
+async def test_a_node_registers_when_its_hook_is_satisfied_and_carries_what_the_hook_learned(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-L15, OPS-032"""
     learned = HookSatisfied({"example.com/partition": "3"}, {"example.com/note": "hello"})
     hook = Hook("partition", HookPending(timedelta(seconds=7)), learned)
-    await joined(world, hook)
+    await joined(cluster, hook)
     asked = len(hook.asked)
     await asyncio.sleep(7)
-    assert await registered(world)
+    assert await registered(cluster)
     assert hook.asked[-1] - hook.asked[0] <= 7.5
-    claim, node = await world.get_claim(), await world.get_node()
+    claim, node = await cluster.get_claim(), await cluster.get_node()
     for meta in (claim.metadata, node.metadata):
         assert meta.labels["example.com/partition"] == "3"
         assert meta.annotations["example.com/note"] == "hello"
@@ -97,28 +99,30 @@ async def test_a_node_registers_when_its_hook_is_satisfied_and_carries_what_the_
     assert len(hook.asked) == done
 
 
-@story
-async def test_without_hooks_a_node_registers_at_once(world: World) -> None:
+@in_virtual_time
+async def test_without_hooks_a_node_registers_at_once(cluster: VirtualCluster) -> None:
     """OPS-L16. OPS-220: hooks are optional."""
-    await joined(world)
-    assert await registered(world)
+    await joined(cluster)
+    assert await registered(cluster)
 
 
-@story
-async def test_a_hook_that_names_no_time_is_asked_with_growing_pauses(world: World) -> None:
+@in_virtual_time
+async def test_a_hook_that_names_no_time_is_asked_with_growing_pauses(cluster: VirtualCluster) -> None:
     """OPS-030: "retry with back-off"."""
     hook = Hook("slow", HookPending())
-    await joined(world, hook)
+    await joined(cluster, hook)
     await asyncio.sleep(300)
     pauses = [after - before for before, after in zip(hook.asked, hook.asked[1:], strict=False)]
     # Events wake looks in between; left alone, the pauses double up to a minute.
     assert [round(pause) for pause in pauses if pause > 0.5][:6] == [1, 2, 4, 8, 16, 32]
     assert max(pauses) <= 60.1
-    assert world.lines("Reconciler error") == []
+    assert cluster.lines("Reconciler error") == []
 
 
-@story
-async def test_a_hook_that_never_answers_holds_up_its_own_claim_only_and_that_is_given_up_in_time(world: World) -> None:
+@in_virtual_time
+async def test_a_hook_that_never_answers_holds_up_its_own_claim_only_and_that_is_given_up_in_time(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-051, OPS-733"""
 
     class Silent(Hook):
@@ -127,18 +131,18 @@ async def test_a_hook_that_never_answers_holds_up_its_own_claim_only_and_that_is
                 await asyncio.Event().wait()
             return HookSatisfied()
 
-    world.cloud.hooks = (Silent("silent", HookSatisfied()),)
-    await world.start()
+    cluster.cloud.hooks = (Silent("silent", HookSatisfied()),)
+    await cluster.start()
     for name in ("c", "d"):
-        await world.claim(name)
+        await cluster.claim(name)
     await asyncio.sleep(0.1)
     for name in ("c", "d"):
-        await world.join(name)
+        await cluster.join(name)
     await asyncio.sleep(0.1)
-    assert (await world.condition("d", "Registered") or ("",))[0] == "True"
+    assert (await cluster.condition("d", "Registered") or ("",))[0] == "True"
     await asyncio.sleep(61)
-    assert "asking hook silent took longer than 60 s" in world.lines("Reconciler error")[0]["error"]
+    assert "asking hook silent took longer than 60 s" in cluster.lines("Reconciler error")[0]["error"]
     await asyncio.sleep(17 * 60)
-    claims = [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)]
+    claims = [claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM)]
     assert claims == ["d"]
-    assert world.ended_for("registration_timeout") == 1
+    assert cluster.ended_for("registration_timeout") == 1

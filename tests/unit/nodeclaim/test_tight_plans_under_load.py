@@ -24,7 +24,7 @@ from karpenter.simulation.apiserver import MemoryKube
 from karpenter.simulation.kube_scheduler import SchedulerKube
 from support.builders import pods
 from support.instance_types import offering, shape
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 PODS = 1_000
 #: Of a thousand pods so many may be bought for again.
@@ -67,8 +67,8 @@ class SlowKube:
 class LateScheduler(KubeScheduler):
     """Hears late, of pods and of nodes on ways of their own, and takes nominations away from pods that find no place."""
 
-    def __init__(self, kube: SchedulerKube, world: World, random: Random, longest_seconds: float) -> None:
-        super().__init__(kube, world.clock)
+    def __init__(self, kube: SchedulerKube, cluster: VirtualCluster, random: Random, longest_seconds: float) -> None:
+        super().__init__(kube, cluster.clock)
         self._server = kube
         self._random = random
         self._longest = longest_seconds
@@ -93,51 +93,55 @@ class LateScheduler(KubeScheduler):
             await self._server.patch(kinds.POD, pod.metadata.name, taken, pod.metadata.namespace, subresource="status")
 
 
-async def strays(world: World, seed: int, longest_seconds: float, settings: Settings | None = None) -> tuple[int, int]:
+async def strays(
+    cluster: VirtualCluster, seed: int, longest_seconds: float, settings: Settings | None = None
+) -> tuple[int, int]:
     """A thousand pods of five sizes come at once: how many are not bound where they were planned, and are bought for again."""
     random = Random(seed)
     delays = [RegistrationRule(delay=f"{random.randint(2, 20)}s", count=1) for _ in range(400)]
-    world.simulated(_TYPES, Faults(registration=tuple(delays)))
-    world.kube = SlowKube(world.kube, random, longest_seconds)  # type: ignore[assignment]
-    await world.node_class()
-    await world.pool(disruption=Disruption(consolidate_after="Never"))
+    cluster.simulated(_TYPES, Faults(registration=tuple(delays)))
+    cluster.kube = SlowKube(cluster.kube, random, longest_seconds)  # type: ignore[assignment]
+    await cluster.node_class()
+    await cluster.pool(disruption=Disruption(consolidate_after="Never"))
     sizes = [{"cpu": f"{100 + 150 * size}m", "memory": "512Mi"} for size in range(5)]
     alike = [pods(PODS // len(sizes), requests, prefix=f"s{size}") for size, requests in enumerate(sizes)]
-    await world.waiting(*(pod for pods_ in alike for pod in pods_))
-    world.also(LateScheduler(world.kube, world, random, longest_seconds).run())
-    await world.start(settings)
-    await until(lambda: _is_planned(world), 60, 0.1)
-    assert world.manager is not None
-    planned = dict(world.manager.state.planned_nodes)
-    await until(lambda: _all_bound(world), 600, 1)
-    claims = {claim.metadata.name: claim.status.node_name for claim in await world.all(kinds.NODE_CLAIM)}
-    bound = {pod.metadata.uid: pod.spec.node_name for pod in await world.all(kinds.POD)}
+    await cluster.waiting(*(pod for pods_ in alike for pod in pods_))
+    cluster.also(LateScheduler(cluster.kube, cluster, random, longest_seconds).run())
+    await cluster.start(settings)
+    await until(lambda: _is_planned(cluster), 60, 0.1)
+    assert cluster.manager is not None
+    planned = dict(cluster.manager.state.planned_nodes)
+    await until(lambda: _all_bound(cluster), 600, 1)
+    claims = {claim.metadata.name: claim.status.node_name for claim in await cluster.all(kinds.NODE_CLAIM)}
+    bound = {pod.metadata.uid: pod.spec.node_name for pod in await cluster.all(kinds.POD)}
     elsewhere = sum(bound[uid] != claims[claim] for uid, claim in planned.items())
-    bought_for = sum(int(str(line["pods"])) for line in world.lines("computed new nodeclaim(s) to fit pod(s)"))
+    bought_for = sum(int(str(line["pods"])) for line in cluster.lines("computed new nodeclaim(s) to fit pod(s)"))
     return elsewhere, bought_for - PODS
 
 
-async def _is_planned(world: World) -> bool:
-    assert world.manager is not None
-    return len(world.manager.state.planned_nodes) == PODS
+async def _is_planned(cluster: VirtualCluster) -> bool:
+    assert cluster.manager is not None
+    return len(cluster.manager.state.planned_nodes) == PODS
 
 
-async def _all_bound(world: World) -> bool:
-    return all(pod.spec.node_name for pod in await world.all(kinds.POD))
+async def _all_bound(cluster: VirtualCluster) -> bool:
+    return all(pod.spec.node_name for pod in await cluster.all(kinds.POD))
 
 
-@story
-async def test_on_a_busy_control_plane_one_pod_in_a_thousand_is_bought_for_again_at_most(world: World) -> None:
+@in_virtual_time
+async def test_on_a_busy_control_plane_one_pod_in_a_thousand_is_bought_for_again_at_most(
+    cluster: VirtualCluster,
+) -> None:
     """Pods without a nomination use what is left over on open nodes, which may be what another one needed."""
-    elsewhere, bought_again = await strays(world, 0, 0.01)
+    elsewhere, bought_again = await strays(cluster, 0, 0.01)
     assert bought_again <= PODS * STRAYS_PER_THOUSAND / 1_000
     assert elsewhere <= PODS / 10
 
 
-@story
-async def test_without_nominations_many_are(world: World) -> None:
+@in_virtual_time
+async def test_without_nominations_many_are(cluster: VirtualCluster) -> None:
     """What the figure above is worth."""
-    _, bought_again = await strays(world, 0, 0.01, Settings(nominate_pods=False))
+    _, bought_again = await strays(cluster, 0, 0.01, Settings(nominate_pods=False))
     assert bought_again > 10 * PODS * STRAYS_PER_THOUSAND / 1_000
 
 
@@ -147,9 +151,9 @@ def test_nor_are_more_in_a_series(longest_seconds: float) -> None:
     """Ten times a thousand pods, on control planes that are slower and slower."""
     found: list[int] = []
 
-    @story
-    async def once(world: World, seed: int) -> None:
-        found.append((await strays(world, seed, longest_seconds))[1])
+    @in_virtual_time
+    async def once(cluster: VirtualCluster, seed: int) -> None:
+        found.append((await strays(cluster, seed, longest_seconds))[1])
 
     for seed in range(10):
         once(seed=seed)

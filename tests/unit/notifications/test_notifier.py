@@ -17,7 +17,7 @@ from karpenter.notifications.notification_config import Destination, parse_notif
 from karpenter.notifications.notifier import Notifier
 from karpenter.notifications.webhook_client import HttpPostSender, PostFailed
 from karpenter.runtime.events import WARNING, EventRecorder, ObjectEvent, involved_claim
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 CONFIG = "destinations: [{name: ops, url: 'http://receiver/x', batch: {window: 5s}%s}]\nrules: [{destinations: [ops]}]"
@@ -59,18 +59,18 @@ def claim_event(name: str) -> ObjectEvent:
     )
 
 
-def started(world: World, receiver: Answer, more: str = "") -> tuple[EventRecorder, Metrics]:
+def started(cluster: VirtualCluster, receiver: Answer, more: str = "") -> tuple[EventRecorder, Metrics]:
     """A recorder whose events go to the receiver."""
     metrics = Metrics()
 
     def sender(_destination: Destination) -> Sender:
         return Sender(receiver)
 
-    notifier = Notifier(parse_notification_config((CONFIG % more).encode()), world.clock, metrics, sender)
-    recorder = EventRecorder(world.kube, world.clock)
+    notifier = Notifier(parse_notification_config((CONFIG % more).encode()), cluster.clock, metrics, sender)
+    recorder = EventRecorder(cluster.kube, cluster.clock)
     recorder.subscribe(notifier.on_event)
     for loop in notifier.loops().values():
-        world.also(loop())
+        cluster.also(loop())
     return recorder, metrics
 
 
@@ -79,10 +79,10 @@ def outcomes(metrics: Metrics) -> dict[str, float]:
     return {sample.labels["outcome"]: sample.value for sample in series if sample.name.endswith("_total")}
 
 
-@story
-async def test_events_of_one_window_are_one_post(world: World) -> None:
+@in_virtual_time
+async def test_events_of_one_window_are_one_post(cluster: VirtualCluster) -> None:
     receiver = Receiver()
-    recorder, metrics = started(world, receiver)
+    recorder, metrics = started(cluster, receiver)
     recorder.publish(claim_event("a"), claim_event("b"), claim_event("a"))
     await asyncio.sleep(10)
     ((_, request),) = receiver.posts
@@ -90,10 +90,10 @@ async def test_events_of_one_window_are_one_post(world: World) -> None:
     assert outcomes(metrics) == {"sent": 2.0}
 
 
-@story
-async def test_a_failed_post_is_repeated_with_growing_pauses(world: World) -> None:
+@in_virtual_time
+async def test_a_failed_post_is_repeated_with_growing_pauses(cluster: VirtualCluster) -> None:
     receiver = Receiver(503, 0, 429)
-    recorder, metrics = started(world, receiver)
+    recorder, metrics = started(cluster, receiver)
     recorder.publish(claim_event("a"))
     await asyncio.sleep(60)
     times = [at for at, _ in receiver.posts]
@@ -102,31 +102,31 @@ async def test_a_failed_post_is_repeated_with_growing_pauses(world: World) -> No
     assert outcomes(metrics) == {"sent": 1.0}
 
 
-@story
-async def test_the_pause_a_receiver_asks_for_is_kept_within_bounds(world: World) -> None:
+@in_virtual_time
+async def test_the_pause_a_receiver_asks_for_is_kept_within_bounds(cluster: VirtualCluster) -> None:
     receiver = Receiver(429, headers={"Retry-After": "86400"})
-    recorder, _ = started(world, receiver)
+    recorder, _ = started(cluster, receiver)
     recorder.publish(claim_event("a"))
     await asyncio.sleep(1000)
     (first, _), (second, _) = receiver.posts
     assert 299 <= second - first <= 302
 
 
-@story
-async def test_a_post_that_is_refused_for_good_is_given_up_at_once(world: World) -> None:
+@in_virtual_time
+async def test_a_post_that_is_refused_for_good_is_given_up_at_once(cluster: VirtualCluster) -> None:
     receiver = Receiver(404)
-    recorder, metrics = started(world, receiver)
+    recorder, metrics = started(cluster, receiver)
     recorder.publish(claim_event("a"))
     await asyncio.sleep(60)
     assert len(receiver.posts) == 1
     assert outcomes(metrics) == {"failed": 1.0}
-    assert "answered with status 404" in world.log.getvalue()
+    assert "answered with status 404" in cluster.log.getvalue()
 
 
-@story
-async def test_a_dead_receiver_keeps_nobody_waiting_and_is_given_up_each_time(world: World) -> None:
+@in_virtual_time
+async def test_a_dead_receiver_keeps_nobody_waiting_and_is_given_up_each_time(cluster: VirtualCluster) -> None:
     receiver = Receiver(*[0] * 1000)
-    recorder, metrics = started(world, receiver)
+    recorder, metrics = started(cluster, receiver)
     before = asyncio.get_running_loop().time()
     for number in range(3000):
         recorder.publish(claim_event(f"n{number}"))
@@ -138,26 +138,26 @@ async def test_a_dead_receiver_keeps_nobody_waiting_and_is_given_up_each_time(wo
     assert counted["failed"] >= 50.0
 
 
-@story
-async def test_secrets_come_from_files_and_are_read_again(world: World, tmp_path: Path) -> None:
+@in_virtual_time
+async def test_secrets_come_from_files_and_are_read_again(cluster: VirtualCluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("Bearer one\n")
     receiver = Receiver()
-    recorder, _ = started(world, receiver, f", headerFiles: {{Authorization: {token}}}")
+    recorder, _ = started(cluster, receiver, f", headerFiles: {{Authorization: {token}}}")
     recorder.publish(claim_event("a"))
     await asyncio.sleep(10)
     token.write_text("Bearer two\n")
     recorder.publish(claim_event("b"))
     await asyncio.sleep(10)
     assert [request.headers["Authorization"] for _, request in receiver.posts] == ["Bearer one", "Bearer two"]
-    assert "Bearer" not in world.log.getvalue()
+    assert "Bearer" not in cluster.log.getvalue()
 
 
-@story
-async def test_a_secret_file_that_comes_later_is_waited_for(world: World, tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_secret_file_that_comes_later_is_waited_for(cluster: VirtualCluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     receiver = Receiver()
-    recorder, _ = started(world, receiver, f", headerFiles: {{Authorization: {token}}}")
+    recorder, _ = started(cluster, receiver, f", headerFiles: {{Authorization: {token}}}")
     recorder.publish(claim_event("a"))
     await asyncio.sleep(6)
     token.write_text("Bearer one")
@@ -165,17 +165,17 @@ async def test_a_secret_file_that_comes_later_is_waited_for(world: World, tmp_pa
     assert len(receiver.posts) == 1
 
 
-@story
-async def test_the_gauge_shows_what_waits(world: World) -> None:
-    recorder, metrics = started(world, Receiver())
+@in_virtual_time
+async def test_the_gauge_shows_what_waits(cluster: VirtualCluster) -> None:
+    recorder, metrics = started(cluster, Receiver())
     recorder.publish(claim_event("a"), claim_event("b"))
     assert metrics.notifications_waiting.labels(destination="ops")._value.get() == 2
     await asyncio.sleep(10)
     assert metrics.notifications_waiting.labels(destination="ops")._value.get() == 0
 
 
-@story
-async def test_a_receiver_that_never_finishes_its_answer_is_given_up_within_a_bound(world: World) -> None:
+@in_virtual_time
+async def test_a_receiver_that_never_finishes_its_answer_is_given_up_within_a_bound(cluster: VirtualCluster) -> None:
     """Each byte resets the time limit of a read, so the whole post has one of its own."""
     begun: list[float] = []
 
@@ -184,13 +184,13 @@ async def test_a_receiver_that_never_finishes_its_answer_is_given_up_within_a_bo
         while True:
             await asyncio.sleep(5)
 
-    recorder, metrics = started(world, dribble)  # type: ignore[arg-type]
+    recorder, metrics = started(cluster, dribble)  # type: ignore[arg-type]
     recorder.publish(claim_event("a"))
     await asyncio.sleep(400)
     assert len(begun) == 6
     assert [round(later - earlier) for earlier, later in pairwise(begun)] == [21, 22, 24, 28, 36]
     assert outcomes(metrics) == {"failed": 1.0}
-    assert "no answer within 20 s" in world.log.getvalue()
+    assert "no answer within 20 s" in cluster.log.getvalue()
 
 
 async def test_the_body_of_an_answer_is_not_read_and_no_redirection_followed(

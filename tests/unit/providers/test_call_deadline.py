@@ -11,7 +11,7 @@ from karpenter.model.call_deadline import call_deadline
 from karpenter.model.token_bucket import TokenBucket
 from karpenter.providers.contract import ProviderError
 from karpenter.providers.decorators import TimeoutProvider
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 
 class WaitingCloud:
@@ -29,8 +29,8 @@ async def listed(call: Callable[[], Awaitable[None]]) -> tuple[object, ...]:
     return await TimeoutProvider(WaitingCloud(call), 60.0).list()  # type: ignore[arg-type]
 
 
-@story
-async def test_waiting_for_a_rate_limit_does_not_count(world: World) -> None:
+@in_virtual_time
+async def test_waiting_for_a_rate_limit_does_not_count(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(0.01, 1)
 
     async def call() -> None:
@@ -41,8 +41,8 @@ async def test_waiting_for_a_rate_limit_does_not_count(world: World) -> None:
     assert await listed(call) == ()
 
 
-@story
-async def test_what_hangs_after_it_waited_is_ended(world: World) -> None:
+@in_virtual_time
+async def test_what_hangs_after_it_waited_is_ended(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(0.01, 1)
 
     async def call() -> None:
@@ -57,8 +57,8 @@ async def test_what_hangs_after_it_waited_is_ended(world: World) -> None:
     assert asyncio.get_running_loop().time() - started == pytest.approx(160)
 
 
-@story
-async def test_parts_of_a_call_may_wait_at_the_same_time(world: World) -> None:
+@in_virtual_time
+async def test_parts_of_a_call_may_wait_at_the_same_time(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(0.01, 1)
 
     async def call() -> None:
@@ -68,8 +68,8 @@ async def test_parts_of_a_call_may_wait_at_the_same_time(world: World) -> None:
     assert await listed(call) == ()
 
 
-@story
-async def test_a_bucket_outside_of_any_call_only_waits(world: World) -> None:
+@in_virtual_time
+async def test_a_bucket_outside_of_any_call_only_waits(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(1.0, 1)
     async with call_deadline(5.0):
         pass

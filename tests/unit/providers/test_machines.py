@@ -49,7 +49,7 @@ from karpenter.simulation.virtual_time import LoopClock
 from support.consolidation_cases import OPEN, deployment, runs, scale
 from support.simulated_bmc import SimulatedBmc
 from support.simulated_world import BROKEN, START
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 CLASS = NodeClassReference(group="karpenter.machines", kind="MachineNodeClass", name="lab")
 _ANY = NodeSelectorRequirementWithMinValues(key=labels.CAPACITY_TYPE, operator="Exists")
@@ -420,10 +420,10 @@ def replace_capacity(host: MachineHost) -> MachineHost:
 # -- a whole run ----------------------------------------------------------------------------------------------------------
 
 
-async def _join(world: World, host: str) -> None:
+async def _join(cluster: VirtualCluster, host: str) -> None:
     """The host's kubelet registers its Node again, as one that was set up once with kubeadm does."""
     amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
-    await world.kube.create(
+    await cluster.kube.create(
         kinds.NODE,
         Node(
             metadata=ObjectMeta(name=host, labels={labels.HOSTNAME: host}),
@@ -435,51 +435,51 @@ async def _join(world: World, host: str) -> None:
             ),
         ),
     )
-    await world.set_taints(host, (labels.UNREGISTERED_TAINT,))
+    await cluster.set_taints(host, (labels.UNREGISTERED_TAINT,))
 
 
-async def _kubelets(world: World) -> None:
+async def _kubelets(cluster: VirtualCluster) -> None:
     """What kubelets of hosts do with pods, once a second."""
     running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     while True:
         await asyncio.sleep(1)
-        for pod in await world.all(kinds.POD):
+        for pod in await cluster.all(kinds.POD):
             name = pod.metadata.name
             if pod.metadata.deletion_timestamp is not None:
-                await world.gone(name)
+                await cluster.gone(name)
             elif pod.spec.node_name and pod.status.phase != "Running":
-                await world.kube.patch(kinds.POD, name, running, "default", subresource="status")
+                await cluster.kube.patch(kinds.POD, name, running, "default", subresource="status")
 
 
-@story
-async def test_pods_power_hosts_on_and_their_end_powers_them_off(world: World) -> None:
+@in_virtual_time
+async def test_pods_power_hosts_on_and_their_end_powers_them_off(cluster: VirtualCluster) -> None:
     bmc = SimulatedBmc(boot_seconds=90, shut_down_seconds=20)
-    bmc.on_boot = lambda host: _join(world, host)
-    world._provider = lambda wire: MachineProvider(wire, world.clock, bmc)
-    world.scheduled()
-    world.also(_kubelets(world))
-    await world.kube.create(MACHINE_NODE_CLASS, _class(_hosts()))
+    bmc.on_boot = lambda host: _join(cluster, host)
+    cluster._provider = lambda wire: MachineProvider(wire, cluster.clock, bmc)
+    cluster.scheduled()
+    cluster.also(_kubelets(cluster))
+    await cluster.kube.create(MACHINE_NODE_CLASS, _class(_hosts()))
     disruption = Disruption(consolidate_after="30s", consolidation_policy="WhenEmpty", budgets=OPEN)
     template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(_ANY,), node_class_ref=CLASS))
     spec = NodePoolSpec(template=template, disruption=disruption)
-    await world.kube.create(kinds.NODE_POOL, NodePool(metadata=ObjectMeta(name="lab"), spec=spec))
-    await world.start()
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 10, "3"))
-    await until(lambda: runs(world, 10), 300)
+    await cluster.kube.create(kinds.NODE_POOL, NodePool(metadata=ObjectMeta(name="lab"), spec=spec))
+    await cluster.start()
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 10, "3"))
+    await until(lambda: runs(cluster, 10), 300)
     assert len(bmc.powered) == 2, "two hosts hold ten pods of three cores"
     assert all(host.startswith("lent") for host in bmc.powered), "the cheapest"
-    nodes = await world.all(kinds.NODE)
+    nodes = await cluster.all(kinds.NODE)
     assert {node.metadata.labels[labels.ZONE] for node in nodes} <= {"rack1", "rack2"}
-    await scale(world, "web", 0)
-    await until(lambda: _all_off(world, bmc), 600)
-    assert (await world.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use == ()
-    await scale(world, "web", 3)
-    await until(lambda: runs(world, 3), 300)
+    await scale(cluster, "web", 0)
+    await until(lambda: _all_off(cluster, bmc), 600)
+    assert (await cluster.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use == ()
+    await scale(cluster, "web", 3)
+    await until(lambda: runs(cluster, 3), 300)
     assert len(bmc.powered) == 1
 
 
-async def _all_off(world: World, bmc: SimulatedBmc) -> bool:
-    return not bmc.powered and not await world.all(kinds.NODE_CLAIM)
+async def _all_off(cluster: VirtualCluster, bmc: SimulatedBmc) -> bool:
+    return not bmc.powered and not await cluster.all(kinds.NODE_CLAIM)
 
 
 def test_run_takes_the_provider_and_wants_its_directory(tmp_path: Path) -> None:

@@ -12,50 +12,52 @@ from karpenter.api.core import Pod
 from karpenter.api.karpenter import Disruption
 from karpenter.settings import Settings
 from support.consolidation_cases import deployment
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 
-async def pods_of(world: World) -> list[Pod]:
-    return list((await world.kube.list(kinds.POD)).items)
+async def pods_of(cluster: VirtualCluster) -> list[Pod]:
+    return list((await cluster.kube.list(kinds.POD)).items)
 
 
-async def restarted(world: World, window: timedelta, grace_seconds: int, times: int = 1) -> int:
+async def restarted(cluster: VirtualCluster, window: timedelta, grace_seconds: int, times: int = 1) -> int:
     """How many NodeClaims there are after the only pod of a node was deleted, and its kubelet took some time to end it."""
-    await world.node_class()
-    await world.pool(disruption=Disruption(consolidate_after="Never"))
-    world.simulated()
-    world.scheduled()
-    await world.start(Settings(terminating_pods_window=window))
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1, cpu="1500m"))
+    await cluster.node_class()
+    await cluster.pool(disruption=Disruption(consolidate_after="Never"))
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.start(Settings(terminating_pods_window=window))
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 1, cpu="1500m"))
     await asyncio.sleep(120)
     for _ in range(times):
-        (running,) = await pods_of(world)
-        await world.kube.delete(kinds.POD, running.metadata.name, "default", grace_period_seconds=grace_seconds)
+        (running,) = await pods_of(cluster)
+        await cluster.kube.delete(kinds.POD, running.metadata.name, "default", grace_period_seconds=grace_seconds)
         await asyncio.sleep(90)
-        assert [pod.spec.node_name for pod in await pods_of(world)] != [""]
-    return len((await world.kube.list(kinds.NODE_CLAIM)).items)
+        assert [pod.spec.node_name for pod in await pods_of(cluster)] != [""]
+    return len((await cluster.kube.list(kinds.NODE_CLAIM)).items)
 
 
 @pytest.mark.parametrize(("window", "claims"), [(30, 1), (0, 2)], ids=["default", "as Karpenter"])
-@story
+@in_virtual_time
 async def test_a_pod_that_replaces_one_that_is_being_deleted_gets_no_node_of_its_own(
-    world: World, window: int, claims: int
+    cluster: VirtualCluster, window: int, claims: int
 ) -> None:
     """SCH-089 Beyond: kube-scheduler finds no place for it until the other one has ended."""
-    assert await restarted(world, timedelta(seconds=window), 20) == claims
+    assert await restarted(cluster, timedelta(seconds=window), 20) == claims
 
 
-@story
-async def test_pods_that_found_their_room_long_ago_buy_no_node_for_those_of_the_next_roll_out(world: World) -> None:
+@in_virtual_time
+async def test_pods_that_found_their_room_long_ago_buy_no_node_for_those_of_the_next_roll_out(
+    cluster: VirtualCluster,
+) -> None:
     """No decision follows the last pod that found its room, so nobody says that it waits no longer."""
-    assert await restarted(world, timedelta(seconds=30), 20, times=2) == 1
+    assert await restarted(cluster, timedelta(seconds=30), 20, times=2) == 1
 
 
-@story
-async def test_the_event_of_a_pod_that_awaits_the_end_of_another_says_so(world: World) -> None:
+@in_virtual_time
+async def test_the_event_of_a_pod_that_awaits_the_end_of_another_says_so(cluster: VirtualCluster) -> None:
     """SCH-684, SCH-089 Beyond: the first pod got a new node and waits for nobody."""
-    await restarted(world, timedelta(seconds=30), 20)
-    first, second = (event.message for event in await world.events("Nominated"))
+    await restarted(cluster, timedelta(seconds=30), 20)
+    first, second = (event.message for event in await cluster.events("Nominated"))
     assert first.startswith("Pod should schedule on: nodeclaim/")
     assert second.startswith(f"{first}, node/")
     assert second.endswith(" once pods that are being deleted there have ended")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from karpenter.provisioning.opening_batches import OpeningBatches
 from karpenter.runtime.batch_window import BatchWindow
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 
 async def gone_on_at(*come_at: float, prepared_after: Sequence[float] = ()) -> list[float]:
@@ -26,40 +26,40 @@ async def gone_on_at(*come_at: float, prepared_after: Sequence[float] = ()) -> l
     return list(await asyncio.gather(*map(one, come_at, prepared_after or [0.0] * len(come_at))))
 
 
-@story
-async def test_all_go_on_a_quiet_second_after_the_last_came(world: World) -> None:
+@in_virtual_time
+async def test_all_go_on_a_quiet_second_after_the_last_came(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 0.5, 1.2) == [2.2, 2.2, 2.2]
 
 
-@story
-async def test_who_comes_later_gathers_anew(world: World) -> None:
+@in_virtual_time
+async def test_who_comes_later_gathers_anew(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 1.5, 1.6) == [1.0, 2.6, 2.6]
 
 
-@story
-async def test_nobody_waits_for_others_for_ever(world: World) -> None:
+@in_virtual_time
+async def test_nobody_waits_for_others_for_ever(cluster: VirtualCluster) -> None:
     waited = await gone_on_at(*(0.9 * number for number in range(12)))
     assert waited[:6] == [5.0] * 6
     assert all(later > 5.0 for later in waited[6:])
 
 
-@story
-async def test_all_wait_until_each_of_them_is_prepared(world: World) -> None:
+@in_virtual_time
+async def test_all_wait_until_each_of_them_is_prepared(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 0.5, prepared_after=(0.1, 4.0)) == [4.5, 4.5]
 
 
-@story
-async def test_who_joins_while_others_are_prepared_is_no_longer_waited_for(world: World) -> None:
+@in_virtual_time
+async def test_who_joins_while_others_are_prepared_is_no_longer_waited_for(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 2.0, prepared_after=(4.0, 8.0)) == [4.0, 10.0]
 
 
-@story
-async def test_nobody_waits_longer_than_the_limit_for_the_preparation_of_others(world: World) -> None:
+@in_virtual_time
+async def test_nobody_waits_longer_than_the_limit_for_the_preparation_of_others(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 0.0, prepared_after=(0.0, 60.0)) == [16.0, 60.0]
 
 
-@story
-async def test_they_open_at_once_when_nobody_else_will_join(world: World) -> None:
+@in_virtual_time
+async def test_they_open_at_once_when_nobody_else_will_join(cluster: VirtualCluster) -> None:
     gathering = OpeningBatches(BatchWindow(idle_seconds=1.0, max_seconds=5.0), longest_preparation_seconds=15.0)
     start = asyncio.get_running_loop().time()
     with gathering.joined() as first, gathering.joined() as second:

@@ -18,88 +18,88 @@ from support.builders import pod, pods
 from support.consolidation_cases import OPEN
 from support.gang_builders import gang_pods, pod_group
 from support.metrics_scrape import Scrape
-from support.provisioning_stories import claims, start_with_pool
+from support.provisioning_cases import claims, start_with_pool
 from support.topology_builders import apart, to
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 LARGE = {"cpu": "3"}
 GANGS = Settings(feature_gates=parse_feature_gates("GangScheduling=true"))
 
 
-def gangs_shown(world: World) -> tuple[float, float]:
+def gangs_shown(cluster: VirtualCluster) -> tuple[float, float]:
     """How many gangs the metrics show as complete and as incomplete."""
-    assert world.manager is not None
-    scrape = Scrape(render_sync(world.manager.metrics.registry))
+    assert cluster.manager is not None
+    scrape = Scrape(render_sync(cluster.manager.metrics.registry))
     complete, incomplete = (
         scrape.value("karpenter_scheduler_gangs_count", outcome=outcome) for outcome in ("complete", "incomplete")
     )
     return complete, incomplete
 
 
-@story
-async def test_nothing_is_bought_before_the_last_pod_of_a_gang_exists(world: World) -> None:
-    await start_with_pool(world, GANGS)
-    await world.kube.create(kinds.POD_GROUP, pod_group("train", 3))
+@in_virtual_time
+async def test_nothing_is_bought_before_the_last_pod_of_a_gang_exists(cluster: VirtualCluster) -> None:
+    await start_with_pool(cluster, GANGS)
+    await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 3))
     first, second, third = gang_pods("train", 3, LARGE)
-    await world.waiting(first, second)
+    await cluster.waiting(first, second)
     await asyncio.sleep(30)
-    assert await claims(world) == []
-    events = await world.events("FailedScheduling")
+    assert await claims(cluster) == []
+    events = await cluster.events("FailedScheduling")
     assert "PodGroup default/train waits for pods: 2 of at least 3 exist" in events[0].message
-    assert gangs_shown(world) == (0, 1)
-    await world.waiting(third)
+    assert gangs_shown(cluster) == (0, 1)
+    await cluster.waiting(third)
     await asyncio.sleep(30)
-    bought = await claims(world)
+    bought = await claims(cluster)
     assert bought
     assert {claim.metadata.annotations[labels.GANG] for claim in bought} == {"PodGroup default/train"}
-    assert gangs_shown(world) == (1, 0)
+    assert gangs_shown(cluster) == (1, 0)
     for member in (first, second, third):
-        await world.gone(member.metadata.name)
+        await cluster.gone(member.metadata.name)
     await asyncio.sleep(15)
-    assert gangs_shown(world) == (0, 0)
+    assert gangs_shown(cluster) == (0, 0)
 
 
-@story
+@in_virtual_time
 async def test_pods_are_planned_one_by_one_without_the_gate_and_kinds_that_are_missing_stop_nothing(
-    world: World,
+    cluster: VirtualCluster,
 ) -> None:
-    await start_with_pool(world)
-    await world.waiting(*gang_pods("train", 2, LARGE))
+    await start_with_pool(cluster)
+    await cluster.waiting(*gang_pods("train", 2, LARGE))
     await asyncio.sleep(30)
-    assert len(await claims(world)) > 0
+    assert len(await claims(cluster)) > 0
 
 
-@story
+@in_virtual_time
 async def test_nodes_of_a_gang_that_cannot_start_are_given_back_and_it_is_tried_again_after_a_pause(
-    world: World,
+    cluster: VirtualCluster,
 ) -> None:
-    await start_with_pool(world, GANGS)
-    await world.kube.create(kinds.POD_GROUP, pod_group("train", 3))
+    await start_with_pool(cluster, GANGS)
+    await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 3))
     members = gang_pods("train", 3, LARGE)
-    await world.waiting(*members)
+    await cluster.waiting(*members)
     await asyncio.sleep(20)
-    bought = {claim.metadata.name for claim in await claims(world)}
+    bought = {claim.metadata.name for claim in await claims(cluster)}
     assert bought
-    await world.gone(members[2].metadata.name)
+    await cluster.gone(members[2].metadata.name)
     await asyncio.sleep(40)
-    assert {claim.metadata.name for claim in await claims(world)} == bought
+    assert {claim.metadata.name for claim in await claims(cluster)} == bought
     await asyncio.sleep(60)
-    assert [claim for claim in await claims(world) if claim.metadata.deletion_timestamp is None] == []
-    assert {event.involved_object.name for event in await world.events("GangIncomplete")} == bought
-    await world.waiting(pod("train-new", LARGE, scheduling_group=members[2].spec.scheduling_group))
+    assert [claim for claim in await claims(cluster) if claim.metadata.deletion_timestamp is None] == []
+    assert {event.involved_object.name for event in await cluster.events("GangIncomplete")} == bought
+    await cluster.waiting(pod("train-new", LARGE, scheduling_group=members[2].spec.scheduling_group))
     await asyncio.sleep(60)
-    assert [claim for claim in await claims(world) if claim.metadata.deletion_timestamp is None]
+    assert [claim for claim in await claims(cluster) if claim.metadata.deletion_timestamp is None]
 
 
-async def standing(world: World) -> list[NodeClaim]:
-    return [claim for claim in await claims(world) if claim.metadata.deletion_timestamp is None]
+async def standing(cluster: VirtualCluster) -> list[NodeClaim]:
+    return [claim for claim in await claims(cluster) if claim.metadata.deletion_timestamp is None]
 
 
 def sell_at_most(
-    world: World, count: int, on_refusal: Callable[[], None] = lambda: None, refusal_seconds: float = 0
+    cluster: VirtualCluster, count: int, on_refusal: Callable[[], None] = lambda: None, refusal_seconds: float = 0
 ) -> None:
     """The cloud has so many instances; later launches fail by insufficient capacity, after a while."""
-    launch, served = world.cloud.create, set[str]()
+    launch, served = cluster.cloud.create, set[str]()
 
     async def create(claim: NodeClaim) -> Instance:
         if claim.metadata.name not in served and len(served) == count:
@@ -109,99 +109,103 @@ def sell_at_most(
         served.add(claim.metadata.name)
         return await launch(claim)
 
-    world.cloud.create = create  # type: ignore[method-assign]
+    cluster.cloud.create = create  # type: ignore[method-assign]
 
 
-@story
-async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(world: World) -> None:
-    await start_with_pool(world, GANGS)
+@in_virtual_time
+async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(cluster: VirtualCluster) -> None:
+    await start_with_pool(cluster, GANGS)
 
     async def sold_out(_pool: NodePool) -> tuple[InstanceType, ...]:
         return ()
 
-    sell_at_most(world, 3, lambda: setattr(world.cloud, "instance_types", sold_out))
-    await world.kube.create(kinds.POD_GROUP, pod_group("train", 4))
-    await world.waiting(*gang_pods("train", 4, {"cpu": "7"}))
+    sell_at_most(cluster, 3, lambda: setattr(cluster.cloud, "instance_types", sold_out))
+    await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 4))
+    await cluster.waiting(*gang_pods("train", 4, {"cpu": "7"}))
     await asyncio.sleep(20)
-    assert len(await standing(world)) == len(world.cloud.bought) == 3, "the gang may still be completed"
+    assert len(await standing(cluster)) == len(cluster.cloud.bought) == 3, "the gang may still be completed"
     await asyncio.sleep(70)
-    assert await standing(world) == []
+    assert await standing(cluster) == []
 
 
-@story
-async def test_a_gang_of_which_one_node_fails_again_and_again_gives_the_others_back_and_pauses(world: World) -> None:
-    await start_with_pool(world, GANGS)
-    sell_at_most(world, 1, refusal_seconds=20)
-    await world.kube.create(kinds.POD_GROUP, pod_group("train", 2))
-    await world.waiting(*gang_pods("train", 2, {"cpu": "7"}))
+@in_virtual_time
+async def test_a_gang_of_which_one_node_fails_again_and_again_gives_the_others_back_and_pauses(
+    cluster: VirtualCluster,
+) -> None:
+    await start_with_pool(cluster, GANGS)
+    sell_at_most(cluster, 1, refusal_seconds=20)
+    await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 2))
+    await cluster.waiting(*gang_pods("train", 2, {"cpu": "7"}))
     await asyncio.sleep(3)
-    (launched,) = [claim for claim in await standing(world) if claim.status.provider_id]
-    await world.join(launched.metadata.name, amounts={"cpu": "8"})
+    (launched,) = [claim for claim in await standing(cluster) if claim.status.provider_id]
+    await cluster.join(launched.metadata.name, amounts={"cpu": "8"})
     await asyncio.sleep(18 * 60)
-    assert await world.events("GangIncomplete") == []
+    assert await cluster.events("GangIncomplete") == []
     await asyncio.sleep(3 * 60)
-    given_back = {event.involved_object.name for event in await world.events("GangIncomplete")}
+    given_back = {event.involved_object.name for event in await cluster.events("GangIncomplete")}
     assert launched.metadata.name in given_back
-    assert launched.metadata.uid not in {claim.metadata.uid for claim in await standing(world)}
+    assert launched.metadata.uid not in {claim.metadata.uid for claim in await standing(cluster)}
 
 
-@story
-async def test_two_gangs_that_fit_one_after_the_other_do_not_starve_each_other(world: World) -> None:
+@in_virtual_time
+async def test_two_gangs_that_fit_one_after_the_other_do_not_starve_each_other(cluster: VirtualCluster) -> None:
     """A limit holds one of them. The first runs while the other waits, which starts when the first has gone."""
-    world.simulated()
-    world.scheduled()
-    await world.node_class()
-    await world.pool(limits={"cpu": "24"})
-    await world.start(GANGS)
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.node_class()
+    await cluster.pool(limits={"cpu": "24"})
+    await cluster.start(GANGS)
     members = {}
     for name in ("first", "second"):
-        await world.kube.create(kinds.POD_GROUP, pod_group(name, 3))
+        await cluster.kube.create(kinds.POD_GROUP, pod_group(name, 3))
         members[name] = gang_pods(name, 3, {"cpu": "6"})
-        await world.waiting(*members[name])
+        await cluster.waiting(*members[name])
     await asyncio.sleep(240)
-    assert await placed_of(world) == {"first": 3}
+    assert await placed_of(cluster) == {"first": 3}
     for member in members["first"]:
-        await world.gone(member.metadata.name)
+        await cluster.gone(member.metadata.name)
     await asyncio.sleep(600)
-    assert await placed_of(world) == {"second": 3}
+    assert await placed_of(cluster) == {"second": 3}
 
 
-async def placed_of(world: World) -> dict[str, int]:
+async def placed_of(cluster: VirtualCluster) -> dict[str, int]:
     """How many pods of each gang have a node."""
-    bound = [pod for pod in await world.all(kinds.POD) if pod.spec.node_name]
+    bound = [pod for pod in await cluster.all(kinds.POD) if pod.spec.node_name]
     return dict(Counter(pod.metadata.name.rpartition("-")[0] for pod in bound))
 
 
-@story
-async def test_consolidation_leaves_nodes_of_a_running_gang_alone_that_it_cannot_do_without(world: World) -> None:
+@in_virtual_time
+async def test_consolidation_leaves_nodes_of_a_running_gang_alone_that_it_cannot_do_without(
+    cluster: VirtualCluster,
+) -> None:
     """Smaller nodes would do once the fillers have gone, and do where pods are no gang."""
-    assert await moved_after_fillers_went(world, GANGS) == 0
-    blocked = [event.message for event in await world.events("Unconsolidatable")]
+    assert await moved_after_fillers_went(cluster, GANGS) == 0
+    blocked = [event.message for event in await cluster.events("Unconsolidatable")]
     assert any("PodGroup default/train runs on this node and others" in text for text in blocked)
 
 
-@story
-async def test_consolidation_moves_pods_of_no_gang(world: World) -> None:
-    assert await moved_after_fillers_went(world, Settings()) > 0
+@in_virtual_time
+async def test_consolidation_moves_pods_of_no_gang(cluster: VirtualCluster) -> None:
+    assert await moved_after_fillers_went(cluster, Settings()) > 0
 
 
-async def moved_after_fillers_went(world: World, settings: Settings) -> int:
+async def moved_after_fillers_went(cluster: VirtualCluster, settings: Settings) -> int:
     """How many nodes of two pods apart were replaced by smaller ones after others on them had ended."""
-    world.simulated()
-    world.scheduled()
-    await world.node_class()
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.node_class()
     policy = Disruption(consolidate_after="10s", consolidation_policy="WhenEmptyOrUnderutilized", budgets=OPEN)
-    await world.pool(disruption=policy)
-    await world.start(settings)
-    await world.kube.create(kinds.POD_GROUP, pod_group("train", 2))
+    await cluster.pool(disruption=policy)
+    await cluster.start(settings)
+    await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 2))
     members = gang_pods("train", 2, {"cpu": "2"}, meta={"labels": {"app": "train"}}, affinity=apart(to("train")))
     fillers = pods(2, {"cpu": "4"}, prefix="filler", meta={"labels": {"app": "filler"}}, affinity=apart(to("filler")))
-    await world.waiting(*members, *fillers)
+    await cluster.waiting(*members, *fillers)
     await asyncio.sleep(240)
-    assert await placed_of(world) == {"train": 2, "filler": 2}
-    before = {claim.metadata.uid for claim in await standing(world)}
+    assert await placed_of(cluster) == {"train": 2, "filler": 2}
+    before = {claim.metadata.uid for claim in await standing(cluster)}
     for filler in fillers:
-        await world.gone(filler.metadata.name)
+        await cluster.gone(filler.metadata.name)
     await asyncio.sleep(1800)
-    after = {claim.metadata.uid for claim in await standing(world)}
+    after = {claim.metadata.uid for claim in await standing(cluster)}
     return len(before - after)

@@ -20,7 +20,7 @@ from karpenter.settings import Settings
 from support import builders
 from support.consolidation_cases import deployment
 from support.observed_cluster import ObservedCluster
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 CHAOS = Taint(key="test", value="true", effect="NoExecute")
 
@@ -28,10 +28,10 @@ CHAOS = Taint(key="test", value="true", effect="NoExecute")
 class TaintAdder:
     """Adds a taint to each new node, as upstream's Chaos suite does, and evicts the pods there, as the taint manager does."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._nodes: Informer[Node] = Informer(world.kube, kinds.NODE)
-        self._pods: Informer[Pod] = Informer(world.kube, kinds.POD)
+    def __init__(self, cluster: VirtualCluster) -> None:
+        self._world = cluster
+        self._nodes: Informer[Node] = Informer(cluster.kube, kinds.NODE)
+        self._pods: Informer[Pod] = Informer(cluster.kube, kinds.POD)
         self._changed = asyncio.Event()
         self._nodes.subscribe(lambda old, new: self._changed.set())
         self._pods.subscribe(lambda old, new: self._changed.set())
@@ -62,11 +62,11 @@ class TaintAdder:
 class CreatedClaims:
     """How many NodeClaims were created, and when the last one was."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, cluster: VirtualCluster) -> None:
         self.times: list[float] = []
-        self._informer: Informer[NodeClaim] = Informer(world.kube, kinds.NODE_CLAIM)
+        self._informer: Informer[NodeClaim] = Informer(cluster.kube, kinds.NODE_CLAIM)
         self._informer.subscribe(self._on_claim)
-        world.also(self._informer.run())
+        cluster.also(self._informer.run())
 
     def _on_claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
         if old is None:
@@ -78,46 +78,50 @@ EMPTINESS = Disruption(consolidate_after="30s", consolidation_policy="WhenEmpty"
 NEVER = Disruption(consolidate_after="Never")
 
 
-async def runaway(world: World, disruption: Disruption, *, nominate: bool, delay: str = "2s") -> CreatedClaims:
-    await world.node_class(node_registration_delay=delay)
-    await world.pool(disruption=disruption)
-    world.simulated()
-    world.scheduled()
-    world.also(TaintAdder(world).run())
-    created = CreatedClaims(world)
-    await world.start(Settings(nominate_pods=nominate))
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
+async def runaway(
+    cluster: VirtualCluster, disruption: Disruption, *, nominate: bool, delay: str = "2s"
+) -> CreatedClaims:
+    await cluster.node_class(node_registration_delay=delay)
+    await cluster.pool(disruption=disruption)
+    cluster.simulated()
+    cluster.scheduled()
+    cluster.also(TaintAdder(cluster).run())
+    created = CreatedClaims(cluster)
+    await cluster.start(Settings(nominate_pods=nominate))
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
     return created
 
 
 @pytest.mark.parametrize("nominate", [True, False], ids=["nomination", "no-nomination"])
 @pytest.mark.parametrize("disruption", [CONSOLIDATION, EMPTINESS, NEVER], ids=["consolidation", "emptiness", "never"])
-@story
-async def test_a_taint_on_each_new_node_does_not_run_away(world: World, disruption: Disruption, nominate: bool) -> None:
+@in_virtual_time
+async def test_a_taint_on_each_new_node_does_not_run_away(
+    cluster: VirtualCluster, disruption: Disruption, nominate: bool
+) -> None:
     """One pod, and every node launched for it loses it: fewer than ten nodes in five minutes."""
-    created = await runaway(world, disruption, nominate=nominate)
+    created = await runaway(cluster, disruption, nominate=nominate)
     await asyncio.sleep(300)
     assert 2 <= len(created.times) < 10
 
 
-@story
-async def test_a_pod_that_every_node_loses_gets_a_node_every_ten_minutes_in_the_end(world: World) -> None:
-    created = await runaway(world, CONSOLIDATION, nominate=True)
+@in_virtual_time
+async def test_a_pod_that_every_node_loses_gets_a_node_every_ten_minutes_in_the_end(cluster: VirtualCluster) -> None:
+    created = await runaway(cluster, CONSOLIDATION, nominate=True)
     await asyncio.sleep(1500)
     before = len(created.times)
     await asyncio.sleep(1800)
     assert len(created.times) - before <= 3
 
 
-@story
-async def test_a_pause_is_said_on_the_pod_and_counted(world: World) -> None:
+@in_virtual_time
+async def test_a_pause_is_said_on_the_pod_and_counted(cluster: VirtualCluster) -> None:
     """DIS-483, its second half: a loop of launch, loss and deletion slows down, and an event on the pod says so."""
-    await runaway(world, NEVER, nominate=True)
+    await runaway(cluster, NEVER, nominate=True)
     await asyncio.sleep(100)
-    events = await world.events("NodeClaimDelayed")
+    events = await cluster.events("NodeClaimDelayed")
     assert [event.involved_object.kind for event in events] == ["Pod"] * len(events)
     assert events[-1].message.startswith("4 node(s) launched for this pod lost it, the last one of nodeclaim/np-")
-    assert world.counted("pods_lost_by_new_nodes_total", nodepool="np") == 4
+    assert cluster.counted("pods_lost_by_new_nodes_total", nodepool="np") == 4
 
 
 @pytest.mark.parametrize(("is_bound", "losses"), [(False, 1), (True, 0)])
@@ -125,7 +129,7 @@ def test_a_pod_that_was_bound_to_its_new_node_was_not_lost_when_another_node_is_
     is_bound: bool, losses: int
 ) -> None:
     """Its node drains: the next one is planned while the pod is still there."""
-    context = ObservedCluster().world
+    context = ObservedCluster().cluster
     waiting = builders.pod("p", {"cpu": "1"})
     (planned,) = builders.plan(builders.node_pool(), waiting).new_claims
     launched = (Condition(type="Launched", status="True"),)
@@ -144,8 +148,8 @@ def test_a_pod_that_was_bound_to_its_new_node_was_not_lost_when_another_node_is_
 class EvictingController:
     """Closes each node to further pods and deletes its pod as soon as it is bound."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, cluster: VirtualCluster) -> None:
+        self._world = cluster
 
     async def run(self) -> None:
         closed = msgspec.to_builtins((Taint(key="closed", effect="NoSchedule"),))
@@ -157,34 +161,34 @@ class EvictingController:
             await asyncio.sleep(1)
 
 
-@story
-async def test_pods_that_are_evicted_from_each_new_node_count_for_their_owner(world: World) -> None:
+@in_virtual_time
+async def test_pods_that_are_evicted_from_each_new_node_count_for_their_owner(cluster: VirtualCluster) -> None:
     """The owner creates each successor under a new name, and the node takes no second pod."""
-    await world.node_class(node_registration_delay="2s")
-    await world.pool(disruption=EMPTINESS)
-    world.simulated()
-    world.scheduled()
-    world.also(EvictingController(world).run())
-    created = CreatedClaims(world)
-    await world.start(Settings())
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
+    await cluster.node_class(node_registration_delay="2s")
+    await cluster.pool(disruption=EMPTINESS)
+    cluster.simulated()
+    cluster.scheduled()
+    cluster.also(EvictingController(cluster).run())
+    created = CreatedClaims(cluster)
+    await cluster.start(Settings())
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 1))
     await asyncio.sleep(300)
     assert 2 <= len(created.times) < 10
 
 
-@story
-async def test_a_workload_whose_nodes_keep_their_pods_never_pauses(world: World) -> None:
+@in_virtual_time
+async def test_a_workload_whose_nodes_keep_their_pods_never_pauses(cluster: VirtualCluster) -> None:
     """PlannedCluster by one node at a time, pod by pod, with pods deleted long after they were bound."""
-    await world.node_class(node_registration_delay="2s")
-    await world.pool(disruption=NEVER)
-    world.simulated()
-    world.scheduled()
-    created = CreatedClaims(world)
-    await world.start(Settings())
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 1, cpu="7"))
+    await cluster.node_class(node_registration_delay="2s")
+    await cluster.pool(disruption=NEVER)
+    cluster.simulated()
+    cluster.scheduled()
+    created = CreatedClaims(cluster)
+    await cluster.start(Settings())
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 1, cpu="7"))
     for replicas in (2, 3, 2, 4, 1, 5):
         await asyncio.sleep(90)
-        await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": replicas}}, "default")
+        await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": replicas}}, "default")
     await asyncio.sleep(90)
-    assert await world.events("NodeClaimDelayed") == []
+    assert await cluster.events("NodeClaimDelayed") == []
     assert len(created.times) == 5

@@ -13,7 +13,7 @@ from karpenter.provisioning.plan_executor import PlanExecutor
 from karpenter.scheduling.solution import Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import UnschedulableReason, VolumeUnusable
 from support.builders import pod
-from support.world import START, World, story
+from support.virtual_cluster import START, VirtualCluster, in_virtual_time
 
 TEXT = "failed to validate pvc, pvc with immediate volume binding mode must be bound"
 PASSING = UnschedulableReason(VolumeUnusable(TEXT, is_transient=True))
@@ -21,18 +21,18 @@ DELETED = "persistentvolumeclaim is being deleted"
 LASTING = UnschedulableReason(VolumeUnusable(DELETED))
 
 
-async def told_after(world: World, seconds: float, *reasons: UnschedulableReason) -> int:
+async def told_after(cluster: VirtualCluster, seconds: float, *reasons: UnschedulableReason) -> int:
     """How many events a pod has of a pass that comes so many seconds after it was made."""
-    await world.start()
+    await cluster.start()
     await asyncio.sleep(seconds)
-    assert world.manager is not None
+    assert cluster.manager is not None
     executor = PlanExecutor(
-        world.manager.context, DisabledNominator(), ClaimCreationPace(timedelta(seconds=10), ClaimCreationLimit(100))
+        cluster.manager.context, DisabledNominator(), ClaimCreationPace(timedelta(seconds=10), ClaimCreationLimit(100))
     )
     waiting = pod("p", meta={"creation_timestamp": START})
     await executor.execute(Solution(unschedulable=(UnschedulablePod(waiting, reasons),)), 0.1)
     await asyncio.sleep(1)
-    return len(await world.events("FailedScheduling"))
+    return len(await cluster.events("FailedScheduling"))
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ async def told_after(world: World, seconds: float, *reasons: UnschedulableReason
     ],
     ids=["young", "old", "lasting", "both"],
 )
-@story
+@in_virtual_time
 async def test_a_volume_that_is_being_made_is_worth_an_event_only_after_a_while(
-    world: World, seconds: float, reasons: tuple[UnschedulableReason, ...], events: int
+    cluster: VirtualCluster, seconds: float, reasons: tuple[UnschedulableReason, ...], events: int
 ) -> None:
-    assert await told_after(world, seconds, *reasons) == events
+    assert await told_after(cluster, seconds, *reasons) == events
 
 
-@story
-async def test_a_pod_left_out_for_its_volume_is_logged_as_ignored(world: World) -> None:
+@in_virtual_time
+async def test_a_pod_left_out_for_its_volume_is_logged_as_ignored(cluster: VirtualCluster) -> None:
     """SCH-050, SCH-054: its own fault is no error of ours."""
-    await told_after(world, 5, LASTING)
-    assert world.lines("could not schedule pod") == []
-    assert [line["error"] for line in world.lines("ignoring pod")] == [DELETED]
+    await told_after(cluster, 5, LASTING)
+    assert cluster.lines("could not schedule pod") == []
+    assert [line["error"] for line in cluster.lines("ignoring pod")] == [DELETED]

@@ -11,42 +11,42 @@ from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.model import conditions, labels
 from karpenter.providers.contract import Instance, InsufficientCapacity
 from support.consolidation_cases import begin, deployment, runs, scale
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
 
 
-async def drifted(world: World, *pools: str) -> None:
+async def drifted(cluster: VirtualCluster, *pools: str) -> None:
     """A pool with one machine and a pod that needs it, for each name; all drift now."""
-    await world.node_class()
+    await cluster.node_class()
     for name in pools:
-        await world.pool(name, disruption=OPEN)
-    await world.start()
+        await cluster.pool(name, disruption=OPEN)
+    await cluster.start()
     for name in pools:
-        await world.claim(f"{name}-old", pool=name)
+        await cluster.claim(f"{name}-old", pool=name)
     await asyncio.sleep(0.1)
     for name in pools:
-        await world.join(f"{name}-old", f"{name}-old")
+        await cluster.join(f"{name}-old", f"{name}-old")
     await asyncio.sleep(1)
     for name in pools:
         selector = {labels.NODE_POOL: name}
-        await world.running(f"{name}-pod", f"{name}-old", requests={"cpu": "3"}, node_selector=selector)
+        await cluster.running(f"{name}-pod", f"{name}-old", requests={"cpu": "3"}, node_selector=selector)
     for name in pools:
         change = {"spec": {"template": {"spec": {"requirements": [{"key": "x", "operator": "DoesNotExist"}]}}}}
-        await world.kube.patch(kinds.NODE_POOL, name, change)
+        await cluster.kube.patch(kinds.NODE_POOL, name, change)
         claim = {"metadata": {"labels": {"x": "y"}}}
-        await world.kube.patch(kinds.NODE_CLAIM, f"{name}-old", claim)
+        await cluster.kube.patch(kinds.NODE_CLAIM, f"{name}-old", claim)
 
 
-@story
-async def test_a_replacement_that_cannot_be_had_is_tried_again_after_growing_pauses(world: World) -> None:
+@in_virtual_time
+async def test_a_replacement_that_cannot_be_had_is_tried_again_after_growing_pauses(cluster: VirtualCluster) -> None:
     """DIS-S198: one to two minutes, then twice that, and so on up to ten minutes."""
-    await drifted(world, "a")
-    world.cloud.refuse("create", *(InsufficientCapacity("nothing left") for _ in range(40)))
+    await drifted(cluster, "a")
+    cluster.cloud.refuse("create", *(InsufficientCapacity("nothing left") for _ in range(40)))
     tries: list[float] = []
     seen = 0
     for second in range(1800):
-        now = len(world.lines("disrupting node(s)"))
+        now = len(cluster.lines("disrupting node(s)"))
         if now > seen:
             tries += [float(second)] * (now - seen)
             seen = now
@@ -55,75 +55,75 @@ async def test_a_replacement_that_cannot_be_had_is_tried_again_after_growing_pau
     assert 4 <= len(tries) <= 6
     expected = [min(60 * 2**number, 600) for number in range(len(pauses))]
     assert all(least <= pause <= least * 1.2 + 15 for least, pause in zip(expected, pauses, strict=True))
-    assert [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)] == ["a-old"]
+    assert [claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM)] == ["a-old"]
 
 
-@story
-async def test_one_pool_that_fails_keeps_no_other_waiting(world: World) -> None:
+@in_virtual_time
+async def test_one_pool_that_fails_keeps_no_other_waiting(cluster: VirtualCluster) -> None:
     """DIS-493, DIS-S011: the other's machine is replaced while the first one's cannot be had."""
-    await drifted(world, "a", "b")
-    create = world.cloud.create
+    await drifted(cluster, "a", "b")
+    create = cluster.cloud.create
 
     async def picky(claim: NodeClaim) -> Instance:
         if claim.metadata.labels[labels.NODE_POOL] == "a":
             raise InsufficientCapacity("nothing left")
         return await create(claim)
 
-    world.cloud.create = picky  # type: ignore[method-assign]
+    cluster.cloud.create = picky  # type: ignore[method-assign]
     await asyncio.sleep(20)
-    new = [claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM) if claim.metadata.name.startswith("b-")]
+    new = [claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM) if claim.metadata.name.startswith("b-")]
     assert len(new) == 2
-    await world.join(next(name for name in new if name != "b-old"))
+    await cluster.join(next(name for name in new if name != "b-old"))
     await asyncio.sleep(5)
-    leaving = [c.metadata.name for c in await world.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp]
+    leaving = [c.metadata.name for c in await cluster.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp]
     assert leaving == ["b-old"]
 
 
-@story
-async def test_an_image_that_does_not_work_is_tried_on_one_node_at_a_time(world: World) -> None:
+@in_virtual_time
+async def test_an_image_that_does_not_work_is_tried_on_one_node_at_a_time(cluster: VirtualCluster) -> None:
     """K15-360: all replacements at once, none registers; then one after growing pauses. Once one is ready the others follow."""
-    await drifted_together(world, "n0", "n1", "n2")
+    await drifted_together(cluster, "n0", "n1", "n2")
     old = {"n0", "n1", "n2"}
-    await until(lambda: _has_launched(world, old, 3), 60)
-    await until(lambda: _has_launched(world, old, 0), 3600, 5)
+    await until(lambda: _has_launched(cluster, old, 3), 60)
+    await until(lambda: _has_launched(cluster, old, 0), 3600, 5)
     tries = 0
     most = 0
     for _ in range(720):
-        new = await _launched_beside(world, old)
+        new = await _launched_beside(cluster, old)
         most = max(most, len(new))
-        tries = len(world.lines("disrupting node(s)")) - 3
+        tries = len(cluster.lines("disrupting node(s)")) - 3
         if tries == 3 and new:
             break
         await asyncio.sleep(5)
     assert (tries, most) == (3, 1)
-    assert "did not become ready: one at a time is tried" in " ".join(await _messages(world))
-    (name,) = await _launched_beside(world, old)
-    await world.join(name)
-    await until(lambda: _has_disrupted(world, 8), 900, 1)
+    assert "did not become ready: one at a time is tried" in " ".join(await _messages(cluster))
+    (name,) = await _launched_beside(cluster, old)
+    await cluster.join(name)
+    await until(lambda: _has_disrupted(cluster, 8), 900, 1)
 
 
-async def drifted_together(world: World, *names: str) -> None:
+async def drifted_together(cluster: VirtualCluster, *names: str) -> None:
     """Nodes of one NodePool, each with a pod that needs a node of its own; all drift now."""
-    await world.node_class()
-    await world.pool("np", disruption=OPEN)
-    await world.start()
+    await cluster.node_class()
+    await cluster.pool("np", disruption=OPEN)
+    await cluster.start()
     for name in names:
-        await world.claim(name, pool="np")
+        await cluster.claim(name, pool="np")
     await asyncio.sleep(0.1)
     for name in names:
-        await world.join(name, name)
+        await cluster.join(name, name)
     await asyncio.sleep(1)
     for name in names:
-        await world.running(f"pod-{name}", name, requests={"cpu": "3"}, node_selector={labels.NODE_POOL: "np"})
+        await cluster.running(f"pod-{name}", name, requests={"cpu": "3"}, node_selector={labels.NODE_POOL: "np"})
     change = {"spec": {"template": {"spec": {"requirements": [{"key": "x", "operator": "DoesNotExist"}]}}}}
-    await world.kube.patch(kinds.NODE_POOL, "np", change)
+    await cluster.kube.patch(kinds.NODE_POOL, "np", change)
     for name in names:
-        await world.kube.patch(kinds.NODE_CLAIM, name, {"metadata": {"labels": {"x": "y"}}})
+        await cluster.kube.patch(kinds.NODE_CLAIM, name, {"metadata": {"labels": {"x": "y"}}})
 
 
-async def _launched_beside(world: World, old: set[str]) -> set[str]:
+async def _launched_beside(cluster: VirtualCluster, old: set[str]) -> set[str]:
     """Replacements that are neither ready nor going."""
-    claims = await world.all(kinds.NODE_CLAIM)
+    claims = await cluster.all(kinds.NODE_CLAIM)
     return {
         claim.metadata.name
         for claim in claims
@@ -133,43 +133,43 @@ async def _launched_beside(world: World, old: set[str]) -> set[str]:
     }
 
 
-async def _has_launched(world: World, old: set[str], number: int) -> bool:
-    return len(await _launched_beside(world, old)) == number
+async def _has_launched(cluster: VirtualCluster, old: set[str], number: int) -> bool:
+    return len(await _launched_beside(cluster, old)) == number
 
 
-async def _has_disrupted(world: World, number: int) -> bool:
-    return len(world.lines("disrupting node(s)")) == number
+async def _has_disrupted(cluster: VirtualCluster, number: int) -> bool:
+    return len(cluster.lines("disrupting node(s)")) == number
 
 
-async def _messages(world: World) -> list[str]:
-    return [event.message for event in await world.all(kinds.EVENT)]
+async def _messages(cluster: VirtualCluster) -> list[str]:
+    return [event.message for event in await cluster.all(kinds.EVENT)]
 
 
-@story
-async def test_pods_whose_move_was_undone_are_not_moved_again_soon(world: World) -> None:
+@in_virtual_time
+async def test_pods_whose_move_was_undone_are_not_moved_again_soon(cluster: VirtualCluster) -> None:
     """A workload that comes back right after it was packed together: the second time it is left alone for a while.
 
     DIS-495, in part: a move that the cluster did not follow is compared with later plans, and reported.
     """
-    await begin(world, deployment("web", 12))
+    await begin(cluster, deployment("web", 12))
     await asyncio.sleep(300)
-    await scale(world, "web", 4)
-    await until(lambda: _has_moved(world), 600, 1)
+    await scale(cluster, "web", 4)
+    await until(lambda: _has_moved(cluster), 600, 1)
     await asyncio.sleep(60)
-    await scale(world, "web", 12)
-    await until(lambda: runs(world, 12), 120)
-    assert world.lines("consolidation was undone")
-    assert world.manager is not None
-    backoff = world.manager.command_history.backoff
-    assert len({line["owner"] for line in world.lines("consolidation was undone")}) == 1
-    excluded = backoff.excluded_nodes(world.manager.state.state_nodes(), asyncio.get_running_loop().time())
+    await scale(cluster, "web", 12)
+    await until(lambda: runs(cluster, 12), 120)
+    assert cluster.lines("consolidation was undone")
+    assert cluster.manager is not None
+    backoff = cluster.manager.command_history.backoff
+    assert len({line["owner"] for line in cluster.lines("consolidation was undone")}) == 1
+    excluded = backoff.excluded_nodes(cluster.manager.state.state_nodes(), asyncio.get_running_loop().time())
     assert excluded.keys() == {DisruptionReason.UNDERUTILIZED}
     assert excluded[DisruptionReason.UNDERUTILIZED]
 
 
-async def _has_moved(world: World) -> bool:
-    assert world.manager is not None
+async def _has_moved(cluster: VirtualCluster) -> bool:
+    assert cluster.manager is not None
     return any(
         entry.reason == "Underutilized" and entry.outcome == "succeeded"
-        for entry in world.manager.command_history.journal.entries()
+        for entry in cluster.manager.command_history.journal.entries()
     )

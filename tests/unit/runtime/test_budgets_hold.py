@@ -15,7 +15,7 @@ from karpenter.kube.errors import Conflict, KubeError, ServerUnavailable, TooMan
 from karpenter.model import conditions, labels
 from support.consolidation_cases import begin, deployment, scale
 from support.fake_cloud import Write
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 MOST = 2
 #: Changes of a day in `make test`.
@@ -23,11 +23,11 @@ _FEW = 12
 _WORKLOADS = ("a", "b", "c", "d")
 
 
-async def away(world: World) -> list[str]:
+async def away(cluster: VirtualCluster) -> list[str]:
     """Nodes that budgets count as taken away: marked, or their claim is going, and the machine is still there (DIS-145, 146)."""
-    claims = {claim.status.provider_id: claim for claim in await world.all(kinds.NODE_CLAIM)}
+    claims = {claim.status.provider_id: claim for claim in await cluster.all(kinds.NODE_CLAIM)}
     away = []
-    for node in await world.all(kinds.NODE):
+    for node in await cluster.all(kinds.NODE):
         claim = claims.get(node.spec.provider_id)
         if claim is None or conditions.is_true(claim.status.conditions, "InstanceTerminating"):
             continue
@@ -37,22 +37,22 @@ async def away(world: World) -> list[str]:
     return away
 
 
-async def change_something(world: World, numbers: random.Random) -> None:
+async def change_something(cluster: VirtualCluster, numbers: random.Random) -> None:
     match numbers.choice(("scale", "scale", "scale", "drift", "protect")):
         case "scale":
-            await scale(world, numbers.choice(_WORKLOADS), numbers.randint(0, 12))
+            await scale(cluster, numbers.choice(_WORKLOADS), numbers.randint(0, 12))
         case "drift":
             change = {"metadata": {"labels": {"edition": str(numbers.randint(0, 10**6))}}}
-            await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": change}})
+            await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": change}})
         case "protect":
-            result = await world.all(kinds.POD)
+            result = await cluster.all(kinds.POD)
             if result:
                 value = numbers.choice(("true", "90s", "false"))
                 note = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: value}}}
-                await world.kube.patch(kinds.POD, numbers.choice(result).metadata.name, note, "default")
+                await cluster.kube.patch(kinds.POD, numbers.choice(result).metadata.name, note, "default")
 
 
-async def a_day(world: World, seed: int, faults: float, changes: int = 60) -> None:
+async def a_day(cluster: VirtualCluster, seed: int, faults: float, changes: int = 60) -> None:
     """Something changes every minute or two, for an hour and a quarter if it is sixty times; looked at every second."""
     numbers, fault_draws = random.Random(seed), random.Random(seed + 1)
     errors: tuple[type[KubeError], ...] = (Conflict, ServerUnavailable, TooManyRequests)
@@ -62,36 +62,36 @@ async def a_day(world: World, seed: int, faults: float, changes: int = 60) -> No
             raise fault_draws.choice(errors)("bad weather")
 
     note = {labels.MINIMUM_NODE_AGE: "0s", labels.MINIMUM_SAVING_RATIO: "0"}
-    await begin(world, *(deployment(name, 6) for name in _WORKLOADS), budgets=(Budget(nodes=str(MOST)),))
-    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": note}})
-    world.wire.refuse = world.wire.after = maybe
+    await begin(cluster, *(deployment(name, 6) for name in _WORKLOADS), budgets=(Budget(nodes=str(MOST)),))
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": note}})
+    cluster.wire.refuse = cluster.wire.after = maybe
     begun = 0
     for _ in range(changes):
-        await change_something(world, numbers)
+        await change_something(cluster, numbers)
         for _ in range(numbers.randint(30, 120)):
-            result = await away(world)
+            result = await away(cluster)
             assert len(result) <= MOST, result
             await asyncio.sleep(1)
-        begun = len(world.lines("disrupting node(s)"))
+        begun = len(cluster.lines("disrupting node(s)"))
     assert begun > changes // 12
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, 2])
-@story
-async def test_no_more_nodes_are_away_than_the_budget_allows(world: World, seed: int) -> None:
+@in_virtual_time
+async def test_no_more_nodes_are_away_than_the_budget_allows(cluster: VirtualCluster, seed: int) -> None:
     """DIS-147, DIS-151"""
-    await a_day(world, seed, 0.0, _FEW)
+    await a_day(cluster, seed, 0.0, _FEW)
 
 
-@story
-async def test_no_more_nodes_are_away_than_the_budget_allows_on_a_bad_day(world: World) -> None:
+@in_virtual_time
+async def test_no_more_nodes_are_away_than_the_budget_allows_on_a_bad_day(cluster: VirtualCluster) -> None:
     """DIS-147, DIS-151, while every tenth write fails before it is done, another tenth after."""
-    await a_day(world, 3, 0.1, _FEW)
+    await a_day(cluster, 3, 0.1, _FEW)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 130))
-@story
-async def test_no_more_nodes_are_away_than_the_budget_allows_on_many_days(world: World, seed: int) -> None:
-    await a_day(world, seed, 0.05 * (seed % 3))
+@in_virtual_time
+async def test_no_more_nodes_are_away_than_the_budget_allows_on_many_days(cluster: VirtualCluster, seed: int) -> None:
+    await a_day(cluster, seed, 0.05 * (seed % 3))

@@ -10,7 +10,7 @@ import pytest
 from karpenter.api import kinds
 from karpenter.api.karpenter import Budget, Disruption
 from karpenter.model.clock import ClockJumpDetector
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -34,21 +34,21 @@ def test_clocks_that_differ_a_little_are_steady() -> None:
     assert detector.is_trusted(1000.0)
 
 
-@story
-async def test_nothing_is_given_back_while_the_time_of_day_is_not_believed(world: World) -> None:
+@in_virtual_time
+async def test_nothing_is_given_back_while_the_time_of_day_is_not_believed(cluster: VirtualCluster) -> None:
     """An hour that never passed: what is empty for ten minutes seems empty for long."""
-    await world.node_class()
-    await world.pool(disruption=Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),)))
-    await world.start()
+    await cluster.node_class()
+    await cluster.pool(disruption=Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),)))
+    await cluster.start()
     await asyncio.sleep(11)
-    assert world.manager is not None
-    world.clock._start += timedelta(hours=1)
+    assert cluster.manager is not None
+    cluster.clock._start += timedelta(hours=1)
     await asyncio.sleep(10)
-    assert world.lines("the time of day has jumped, holding disruption for a while")
-    await world.claim("n0", pool="np")
+    assert cluster.lines("the time of day has jumped, holding disruption for a while")
+    await cluster.claim("n0", pool="np")
     await asyncio.sleep(0.1)
-    await world.join("n0", "n0")
+    await cluster.join("n0", "n0")
     await asyncio.sleep(240)
-    assert (await world.get_claim("n0")).metadata.deletion_timestamp is None
+    assert (await cluster.get_claim("n0")).metadata.deletion_timestamp is None
     await asyncio.sleep(120)
-    assert await world.all(kinds.NODE_CLAIM) == []
+    assert await cluster.all(kinds.NODE_CLAIM) == []

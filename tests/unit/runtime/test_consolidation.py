@@ -17,22 +17,22 @@ from karpenter.disruption import disruption_controller
 from karpenter.model import conditions, labels, pods
 from support.builders import budget
 from support.consolidation_cases import begin, deployment, runs, scale
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 
-async def machines(world: World) -> list[str]:
+async def machines(cluster: VirtualCluster) -> list[str]:
     """The types of the machines there are, marked ones aside."""
-    claims = [claim for claim in await world.all(kinds.NODE_CLAIM) if claim.metadata.deletion_timestamp is None]
+    claims = [claim for claim in await cluster.all(kinds.NODE_CLAIM) if claim.metadata.deletion_timestamp is None]
     return sorted(claim.metadata.labels.get(labels.INSTANCE_TYPE, "") for claim in claims)
 
 
-async def least_running(world: World, seconds: int) -> int:
+async def least_running(cluster: VirtualCluster, seconds: int) -> int:
     """The fewest pods that were ready at any second."""
     fewest = 10**6
     for _ in range(seconds):
         result = [
             obj
-            for obj in await world.all(kinds.POD)
+            for obj in await cluster.all(kinds.POD)
             if obj.status.phase == "Running" and obj.metadata.deletion_timestamp is None
         ]
         fewest = min(fewest, len(result))
@@ -40,38 +40,38 @@ async def least_running(world: World, seconds: int) -> int:
     return fewest
 
 
-@story
-async def test_after_pods_have_gone_the_rest_moves_together_and_everything_runs(world: World) -> None:
+@in_virtual_time
+async def test_after_pods_have_gone_the_rest_moves_together_and_everything_runs(cluster: VirtualCluster) -> None:
     """DIS-S110, DIS-S150: what is left costs a fraction, and a second look lay before every move."""
-    await begin(world, *(deployment(f"w{number}", 4) for number in range(6)))
-    before = await machines(world)
+    await begin(cluster, *(deployment(f"w{number}", 4) for number in range(6)))
+    before = await machines(cluster)
     for number in range(6):
-        await scale(world, f"w{number}", 1)
+        await scale(cluster, f"w{number}", 1)
     await asyncio.sleep(900)
-    assert await runs(world, 6)
-    after = await machines(world)
+    assert await runs(cluster, 6)
+    after = await machines(cluster)
     size = {f"t{number}": number + 1 for number in range(8)}
     assert sum(size[name] for name in after) <= 8 < sum(size[name] for name in before)
-    begun = world.lines("disrupting node(s)")
+    begun = cluster.lines("disrupting node(s)")
     assert begun
-    assert len(world.lines("command succeeded")) == len(begun)
-    assert not world.lines("failed terminating nodes while executing a disruption command")
+    assert len(cluster.lines("command succeeded")) == len(begun)
+    assert not cluster.lines("failed terminating nodes while executing a disruption command")
     quiet = len(begun)
     await asyncio.sleep(3600)
-    assert len(world.lines("disrupting node(s)")) == quiet, "no move follows the last one while nothing changes"
+    assert len(cluster.lines("disrupting node(s)")) == quiet, "no move follows the last one while nothing changes"
 
 
-@story
+@in_virtual_time
 async def test_a_decision_that_a_thread_computes_is_known_to_be_in_progress(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    cluster: VirtualCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the console waits for it instead of taking turns with it."""
     known: list[bool] = []
     decide = disruption_controller.decide_disruption
 
     def is_known() -> bool:
-        assert world.manager is not None
-        return world.manager.context.decisions.are_in_progress
+        assert cluster.manager is not None
+        return cluster.manager.context.decisions.are_in_progress
 
     def watched(*given: Any) -> Any:
         known.append(is_known())
@@ -79,34 +79,34 @@ async def test_a_decision_that_a_thread_computes_is_known_to_be_in_progress(
 
     monkeypatch.setattr(disruption_controller, "_THREADED_DECISION_NODES", 0)
     monkeypatch.setattr(disruption_controller, "decide_disruption", watched)
-    await begin(world, deployment("web", 4))
+    await begin(cluster, deployment("web", 4))
     assert known
     assert all(known)
     assert not is_known()
 
 
-@story
-async def test_a_budget_over_pods_holds_while_they_move(world: World) -> None:
+@in_virtual_time
+async def test_a_budget_over_pods_holds_while_they_move(cluster: VirtualCluster) -> None:
     """No more pods are away than their budget allows."""
-    await begin(world, deployment("web", 16))
+    await begin(cluster, deployment("web", 16))
     guard = budget("web", {"app": "web"}, max_unavailable=1)
-    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, guard)
-    await scale(world, "web", 8)
-    await until(lambda: runs(world, 8), 120)
-    assert await least_running(world, 1500) >= 7
-    assert await runs(world, 8)
-    assert world.lines("command succeeded")
+    await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, guard)
+    await scale(cluster, "web", 8)
+    await until(lambda: runs(cluster, 8), 120)
+    assert await least_running(cluster, 1500) >= 7
+    assert await runs(cluster, 8)
+    assert cluster.lines("command succeeded")
 
 
-@story
-async def test_a_protected_pod_is_not_moved(world: World) -> None:
+@in_virtual_time
+async def test_a_protected_pod_is_not_moved(cluster: VirtualCluster) -> None:
     """DIS-079. API-S220."""
-    await begin(world, deployment("web", 12), protected("kept", 3))
-    before = {obj.metadata.uid for obj in await world.all(kinds.POD) if obj.metadata.labels["app"] == "kept"}
-    await scale(world, "web", 3)
+    await begin(cluster, deployment("web", 12), protected("kept", 3))
+    before = {obj.metadata.uid for obj in await cluster.all(kinds.POD) if obj.metadata.labels["app"] == "kept"}
+    await scale(cluster, "web", 3)
     await asyncio.sleep(1200)
-    assert {obj.metadata.uid for obj in await world.all(kinds.POD) if obj.metadata.labels["app"] == "kept"} == before
-    assert await runs(world, 6)
+    assert {obj.metadata.uid for obj in await cluster.all(kinds.POD) if obj.metadata.labels["app"] == "kept"} == before
+    assert await runs(cluster, 6)
 
 
 def protected(name: str, replicas: int) -> Deployment:
@@ -117,74 +117,74 @@ def protected(name: str, replicas: int) -> Deployment:
     return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, template=template))
 
 
-async def half_empty(world: World) -> None:
+async def half_empty(cluster: VirtualCluster) -> None:
     """Machines that would be consolidated at the next look: five minutes old, half of their pods gone a while ago."""
-    await begin(world, deployment("web", 12), budgets=(Budget(nodes="0"),))
+    await begin(cluster, deployment("web", 12), budgets=(Budget(nodes="0"),))
     await asyncio.sleep(300)
-    await scale(world, "web", 4)
-    await until(lambda: runs(world, 4), 120)
+    await scale(cluster, "web", 4)
+    await until(lambda: runs(cluster, 4), 120)
     await asyncio.sleep(60)
 
 
-@story
-async def test_the_controller_does_not_move_itself_for_money(world: World) -> None:
+@in_virtual_time
+async def test_the_controller_does_not_move_itself_for_money(cluster: VirtualCluster) -> None:
     """DIS-469: whichever pod it is, that one stays where it is while others move."""
-    await half_empty(world)
-    before = {obj.metadata.uid for obj in await world.all(kinds.POD)}
-    for own in await world.all(kinds.POD):
-        await world.stop()
-        world.own_pod = (own.metadata.namespace, own.metadata.name)
-        await world.start()
-        await open_budgets(world)
+    await half_empty(cluster)
+    before = {obj.metadata.uid for obj in await cluster.all(kinds.POD)}
+    for own in await cluster.all(kinds.POD):
+        await cluster.stop()
+        cluster.own_pod = (own.metadata.namespace, own.metadata.name)
+        await cluster.start()
+        await open_budgets(cluster)
         await asyncio.sleep(600)
-        left = {obj.metadata.uid for obj in await world.all(kinds.POD)}
+        left = {obj.metadata.uid for obj in await cluster.all(kinds.POD)}
         assert own.metadata.uid in left
         if left != before:
             return
-        await open_budgets(world, "0")
+        await open_budgets(cluster, "0")
     raise AssertionError("nothing moved, whoever the controller was")
 
 
-async def open_budgets(world: World, nodes: str = "100%") -> None:
+async def open_budgets(cluster: VirtualCluster, nodes: str = "100%") -> None:
     change = {"spec": {"disruption": {"budgets": [{"nodes": nodes}]}}}
-    await world.kube.patch(kinds.NODE_POOL, "np", change)
+    await cluster.kube.patch(kinds.NODE_POOL, "np", change)
 
 
-async def considered(world: World) -> bool:
-    assert world.manager is not None
-    return bool(world.manager.disruption.awaiting_validation)
+async def considered(cluster: VirtualCluster) -> bool:
+    assert cluster.manager is not None
+    return bool(cluster.manager.disruption.awaiting_validation)
 
 
-async def chosen(world: World) -> list[str]:
+async def chosen(cluster: VirtualCluster) -> list[str]:
     """Wait until consolidation has chosen; the machines it chose."""
-    await open_budgets(world)
-    await until(lambda: considered(world), 30, 0.5)
-    assert world.manager is not None
+    await open_budgets(cluster)
+    await until(lambda: considered(cluster), 30, 0.5)
+    assert cluster.manager is not None
     return [
         candidate.state_node.name
-        for command in world.manager.disruption.awaiting_validation
+        for command in cluster.manager.disruption.awaiting_validation
         if command.reason == "Underutilized"
         for candidate in command.candidates
     ]
 
 
-@story
-async def test_what_stands_its_second_look_is_carried_out(world: World) -> None:
+@in_virtual_time
+async def test_what_stands_its_second_look_is_carried_out(cluster: VirtualCluster) -> None:
     """DIS-S186, DIS-023: not before fifteen seconds have passed.
 
     DIS-395: the event ConsolidationCandidate names the saving.
     """
-    await half_empty(world)
-    names = await chosen(world)
+    await half_empty(cluster)
+    names = await chosen(cluster)
     assert names
-    candidates = [event for event in await world.events("ConsolidationCandidate") if "savings: $" in event.message]
+    candidates = [event for event in await cluster.events("ConsolidationCandidate") if "savings: $" in event.message]
     assert {event.involved_object.kind for event in candidates} == {"Node", "NodeClaim"}
     await asyncio.sleep(13)
-    assert not world.lines("disrupting node(s)")
+    assert not cluster.lines("disrupting node(s)")
     await asyncio.sleep(4)
     gone = [
         node["Node"]["name"]
-        for line in world.lines("disrupting node(s)")
+        for line in cluster.lines("disrupting node(s)")
         if line["reason"] == "Underutilized"
         for node in line["disrupted-nodes"]
     ]
@@ -194,151 +194,151 @@ async def test_what_stands_its_second_look_is_carried_out(world: World) -> None:
 @pytest.mark.parametrize(
     "change", ["pod", "nominated", "node", "budget"], ids=["DIS-S180", "DIS-S182", "DIS-S165", "DIS-S183"]
 )
-@story
-async def test_what_has_changed_meanwhile_is_left_alone(world: World, change: str) -> None:
+@in_virtual_time
+async def test_what_has_changed_meanwhile_is_left_alone(cluster: VirtualCluster, change: str) -> None:
     """DIS-S180, DIS-S182, DIS-S183: the machine stays, the refusal is counted.
 
     DIS-396, OPS-520: the event `ConsolidationRejected` names the reason.
     DIS-271, DIS-274: what was nominated or lost its budget is refused, and each candidate is counted.
     """
-    await half_empty(world)
-    names = await chosen(world)
+    await half_empty(cluster)
+    names = await chosen(cluster)
     name = names[0]
-    assert world.manager is not None
+    assert cluster.manager is not None
     await asyncio.sleep(5)
     if change == "pod":
-        await world.running("guard", name, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
+        await cluster.running("guard", name, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
     elif change == "nominated":
         from datetime import timedelta
 
-        claim = next(view.key for view in world.manager.state.state_nodes() if view.name == name)
-        world.manager.state.nominate(claim, world.clock.now() + timedelta(seconds=60))
+        claim = next(view.key for view in cluster.manager.state.state_nodes() if view.name == name)
+        cluster.manager.state.nominate(claim, cluster.clock.now() + timedelta(seconds=60))
     elif change == "node":
-        await world.kube.patch(kinds.NODE, name, {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}})
+        await cluster.kube.patch(kinds.NODE, name, {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}})
     else:
-        await open_budgets(world, "0")
+        await open_budgets(cluster, "0")
     await asyncio.sleep(12)
-    begun = [node["Node"]["name"] for line in world.lines("disrupting node(s)") for node in line["disrupted-nodes"]]
+    begun = [node["Node"]["name"] for line in cluster.lines("disrupting node(s)") for node in line["disrupted-nodes"]]
     assert name not in begun
     if change != "budget":
-        rejected = await world.events("ConsolidationRejected")
+        rejected = await cluster.events("ConsolidationRejected")
         assert any(event.involved_object.name == name and "rejected: churn" in event.message for event in rejected)
         counted = sum(
-            world.counted("voluntary_disruption_failed_validations_total", consolidation_type=kind)
+            cluster.counted("voluntary_disruption_failed_validations_total", consolidation_type=kind)
             for kind in ("multi", "single")
         )
         assert counted >= 1
 
 
-@story
-async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_node(world: World) -> None:
+@in_virtual_time
+async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_node(cluster: VirtualCluster) -> None:
     """DIS-S181"""
-    await half_empty(world)
-    names = await chosen(world)
+    await half_empty(cluster)
+    names = await chosen(cluster)
     await asyncio.sleep(5)
-    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("shut", {"app": "web"}, max_unavailable=0))
+    await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("shut", {"app": "web"}, max_unavailable=0))
     await asyncio.sleep(60)
-    begun = [node["Node"]["name"] for line in world.lines("disrupting node(s)") for node in line["disrupted-nodes"]]
+    begun = [node["Node"]["name"] for line in cluster.lines("disrupting node(s)") for node in line["disrupted-nodes"]]
     assert set(begun).isdisjoint(names)
 
 
-@story
-async def test_a_drifted_node_is_replaced_without_a_second_look(world: World) -> None:
+@in_virtual_time
+async def test_a_drifted_node_is_replaced_without_a_second_look(cluster: VirtualCluster) -> None:
     """DIS-S187, DIS-S190: its replacement is there before it goes. DIS-228, DIS-232: drift has no validation wait."""
-    await begin(world, deployment("web", 4), budgets=(Budget(nodes="1"),))
+    await begin(cluster, deployment("web", 4), budgets=(Budget(nodes="1"),))
     await asyncio.sleep(30)
-    old = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}
-    since = world.elapsed
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
-    await until(lambda: _begun(world), 12, 0.1)
-    assert world.elapsed - since <= 11
-    await until(lambda: _all_new(world, old), 900, 1)
-    assert await runs(world, 4)
-    lines = world.lines("disrupting node(s)")
+    old = {claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM)}
+    since = cluster.elapsed
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await until(lambda: _begun(cluster), 12, 0.1)
+    assert cluster.elapsed - since <= 11
+    await until(lambda: _all_new(cluster, old), 900, 1)
+    assert await runs(cluster, 4)
+    lines = cluster.lines("disrupting node(s)")
     assert {line["reason"] for line in lines} == {"Drifted"}
-    assert all(claim.metadata.labels.get("a") == "b" for claim in await world.all(kinds.NODE_CLAIM))
+    assert all(claim.metadata.labels.get("a") == "b" for claim in await cluster.all(kinds.NODE_CLAIM))
 
 
-async def _begun(world: World) -> bool:
-    return bool(world.lines("disrupting node(s)"))
+async def _begun(cluster: VirtualCluster) -> bool:
+    return bool(cluster.lines("disrupting node(s)"))
 
 
-async def _all_new(world: World, old: set[str]) -> bool:
-    return old.isdisjoint(claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM))
+async def _all_new(cluster: VirtualCluster, old: set[str]) -> bool:
+    return old.isdisjoint(claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM))
 
 
-@story
-async def test_drift_keeps_to_its_budget_while_nodes_are_replaced(world: World) -> None:
+@in_virtual_time
+async def test_drift_keeps_to_its_budget_while_nodes_are_replaced(cluster: VirtualCluster) -> None:
     """DIS-S012, DIS-S196: never more than the budget are on their way out."""
-    await begin(world, *(deployment(f"w{number}", 1, "6500m") for number in range(6)), budgets=(Budget(nodes="2"),))
+    await begin(cluster, *(deployment(f"w{number}", 1, "6500m") for number in range(6)), budgets=(Budget(nodes="2"),))
     await asyncio.sleep(30)
-    old = {claim.metadata.name for claim in await world.all(kinds.NODE_CLAIM)}
+    old = {claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM)}
     assert len(old) == 6
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
     most = 0
     for _ in range(600):
         ending = {
             claim.status.node_name
-            for claim in await world.all(kinds.NODE_CLAIM)
+            for claim in await cluster.all(kinds.NODE_CLAIM)
             if conditions.is_true(claim.status.conditions, "InstanceTerminating")
         }
-        nodes = [node for node in await world.all(kinds.NODE) if node.metadata.name not in ending]
+        nodes = [node for node in await cluster.all(kinds.NODE) if node.metadata.name not in ending]
         most = max(most, sum(labels.DISRUPTED_TAINT in node.spec.taints for node in nodes))
         await asyncio.sleep(1)
     assert most == 2
-    assert await _all_new(world, old)
-    assert await runs(world, 6)
+    assert await _all_new(cluster, old)
+    assert await runs(cluster, 6)
 
 
-@story
-async def test_what_waits_for_its_second_look_keeps_nothing_else_waiting(world: World) -> None:
+@in_virtual_time
+async def test_what_waits_for_its_second_look_keeps_nothing_else_waiting(cluster: VirtualCluster) -> None:
     """DIS §3 Beyond: drift begins while emptiness waits."""
-    await begin(world, *(deployment(f"w{number}", 1, "6500m") for number in range(3)))
+    await begin(cluster, *(deployment(f"w{number}", 1, "6500m") for number in range(3)))
     await asyncio.sleep(330)
-    await scale(world, "w0", 0)
-    await until(lambda: considered(world), 30, 0.5)
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
-    await until(lambda: _begun(world), 12, 0.1)
-    assert await considered(world)
-    assert [line["reason"] for line in world.lines("disrupting node(s)")] == ["Drifted", "Drifted"]
+    await scale(cluster, "w0", 0)
+    await until(lambda: considered(cluster), 30, 0.5)
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await until(lambda: _begun(cluster), 12, 0.1)
+    assert await considered(cluster)
+    assert [line["reason"] for line in cluster.lines("disrupting node(s)")] == ["Drifted", "Drifted"]
 
 
-@story
-async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_way(world: World) -> None:
+@in_virtual_time
+async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_way(cluster: VirtualCluster) -> None:
     """A slow drain, such as one held up by a budget over pods, must not cost the machine that was bought for it."""
-    await begin(world, deployment("web", 1), budgets=(Budget(nodes="100%"),))
+    await begin(cluster, deployment("web", 1), budgets=(Budget(nodes="100%"),))
     await asyncio.sleep(30)
-    (pod,) = await world.all(kinds.POD)
-    await world.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
-    await until(lambda: _begun(world), 30, 0.1)
-    await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("shut", {"app": "web"}, min_available=1))
+    (pod,) = await cluster.all(kinds.POD)
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    await until(lambda: _begun(cluster), 30, 0.1)
+    await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("shut", {"app": "web"}, min_available=1))
     await asyncio.sleep(600)
-    assert (await world.all(kinds.POD))[0].metadata.uid == pod.metadata.uid
-    assert len([c for c in await world.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp is None]) == 1
-    await world.kube.delete(kinds.POD_DISRUPTION_BUDGET, "shut", "default")
+    assert (await cluster.all(kinds.POD))[0].metadata.uid == pod.metadata.uid
+    assert len([c for c in await cluster.all(kinds.NODE_CLAIM) if c.metadata.deletion_timestamp is None]) == 1
+    await cluster.kube.delete(kinds.POD_DISRUPTION_BUDGET, "shut", "default")
     await asyncio.sleep(120)
-    assert len(world.lines("disrupting node(s)")) == 1
-    assert await runs(world, 1)
-    assert len([obj for obj in await world.all(kinds.POD) if pods.is_reschedulable(obj)]) == 1
+    assert len(cluster.lines("disrupting node(s)")) == 1
+    assert await runs(cluster, 1)
+    assert len([obj for obj in await cluster.all(kinds.POD) if pods.is_reschedulable(obj)]) == 1
 
 
-@story
-async def test_balanced_pools_say_what_a_move_is_worth(world: World) -> None:
+@in_virtual_time
+async def test_balanced_pools_say_what_a_move_is_worth(cluster: VirtualCluster) -> None:
     """DIS-260 to DIS-264, DIS-S330.
 
     DIS-397, 258, OPS-521: the event `ConsolidationApproved` and the log line have the figures.
     """
-    await begin(world, deployment("web", 12), policy="Balanced")
+    await begin(cluster, deployment("web", 12), policy="Balanced")
     await asyncio.sleep(300)
-    await scale(world, "web", 4)
+    await scale(cluster, "web", 4)
     await asyncio.sleep(300)
-    said = await world.events("ConsolidationApproved")
+    said = await cluster.events("ConsolidationApproved")
     assert said
     assert all("threshold 0.50, k: 2, savings" in event.message for event in said)
-    moved = [line for line in world.lines("disrupting node(s)") if line["reason"] == "Underutilized"]
+    moved = [line for line in cluster.lines("disrupting node(s)") if line["reason"] == "Underutilized"]
     assert moved
-    counted = world.counted("consolidation_moves_total", decision="approved", nodepool="np", policy="Balanced")
+    counted = cluster.counted("consolidation_moves_total", decision="approved", nodepool="np", policy="Balanced")
     assert counted >= len(moved)
-    scored = world.lines("consolidation score")
+    scored = cluster.lines("consolidation score")
     assert {line["nodepool"] for line in scored} == {"np"}
     assert all(line["approved"] for line in scored)

@@ -17,22 +17,22 @@ from karpenter.model import labels
 from karpenter.scheduling.scheduler_config import SchedulerConfig
 from karpenter.settings import Settings
 from support.topology_builders import app_pods, even, of_app
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 from support.workload_selectors import service
-from support.world import World, story
 
 ON = Settings(scheduler_config=SchedulerConfig((even(labels.HOSTNAME, selector=None),)))
 OF_WORKLOADS = {"services", "replicasets", "statefulsets", "replicationcontrollers"}
 
 
-async def start_with_pool(world: World, settings: Settings) -> None:
-    await world.node_class()
-    await world.pool()
-    await world.start(settings)
+async def start_with_pool(cluster: VirtualCluster, settings: Settings) -> None:
+    await cluster.node_class()
+    await cluster.pool()
+    await cluster.start(settings)
 
 
-async def claims(world: World) -> list[Any]:
+async def claims(cluster: VirtualCluster) -> list[Any]:
     await asyncio.sleep(5)
-    return await world.all(kinds.NODE_CLAIM)
+    return await cluster.all(kinds.NODE_CLAIM)
 
 
 def test_a_line_at_the_start_names_the_default_constraints() -> None:
@@ -45,23 +45,23 @@ def test_a_line_at_the_start_names_the_default_constraints() -> None:
     assert labels.HOSTNAME in line["default-topology-spread-constraints"]
 
 
-@story
-async def test_pods_of_a_service_are_spread_while_it_is_there(world: World) -> None:
+@in_virtual_time
+async def test_pods_of_a_service_are_spread_while_it_is_there(cluster: VirtualCluster) -> None:
     """S-220"""
-    await start_with_pool(world, ON)
-    await world.kube.create(kinds.SERVICE, service("web", {"app": "web"}))
-    await world.waiting(*app_pods(2, {"cpu": "100m"}))
-    assert len(await claims(world)) == 2
-    await world.kube.delete(kinds.SERVICE, "web", "default")
-    await world.waiting(*app_pods(3, {"cpu": "100m"}, prefix="later"))
-    assert len(await claims(world)) == 2
+    await start_with_pool(cluster, ON)
+    await cluster.kube.create(kinds.SERVICE, service("web", {"app": "web"}))
+    await cluster.waiting(*app_pods(2, {"cpu": "100m"}))
+    assert len(await claims(cluster)) == 2
+    await cluster.kube.delete(kinds.SERVICE, "web", "default")
+    await cluster.waiting(*app_pods(3, {"cpu": "100m"}, prefix="later"))
+    assert len(await claims(cluster)) == 2
 
 
-@story
-async def test_pods_of_a_replica_set_are_spread(world: World) -> None:
+@in_virtual_time
+async def test_pods_of_a_replica_set_are_spread(cluster: VirtualCluster) -> None:
     """S-220"""
-    await start_with_pool(world, ON)
-    made = await world.kube.create(
+    await start_with_pool(cluster, ON)
+    made = await cluster.kube.create(
         kinds.REPLICA_SET,
         ReplicaSet(
             metadata=ObjectMeta(name="web", namespace="default"),
@@ -73,17 +73,17 @@ async def test_pods_of_a_replica_set_are_spread(world: World) -> None:
     owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid=made.metadata.uid, controller=True)
     for pod in app_pods(2, {"cpu": "100m"}):
         meta = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
-        await world.waiting(msgspec.structs.replace(pod, metadata=meta))
-    assert len(await claims(world)) == 2
+        await cluster.waiting(msgspec.structs.replace(pod, metadata=meta))
+    assert len(await claims(cluster)) == 2
 
 
-@story
-async def test_nobody_asks_for_services_or_owners_without_defaults(world: World) -> None:
+@in_virtual_time
+async def test_nobody_asks_for_services_or_owners_without_defaults(cluster: VirtualCluster) -> None:
     asked = []
-    world.server.raise_injected_fault = lambda verb, plural, name: asked.append(plural)  # type: ignore[method-assign]
-    await start_with_pool(world, Settings())
+    cluster.server.raise_injected_fault = lambda verb, plural, name: asked.append(plural)  # type: ignore[method-assign]
+    await start_with_pool(cluster, Settings())
     # StatefulSets are watched for roll-outs in any case.
     assert ((OF_WORKLOADS - {"statefulsets"}) & set(asked), "pods" in asked) == (set(), True)
-    await world.stop()
-    await world.start(ON)
+    await cluster.stop()
+    await cluster.start(ON)
     assert set(asked) >= OF_WORKLOADS

@@ -15,52 +15,52 @@ from karpenter.metrics.exposition import render_sync
 from karpenter.providers.contract import ProviderError
 from support.builders import bought, claim, existing, left, node_pool, plan, pod, pods
 from support.metrics_scrape import Scrape
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 REFUSALS = 10**4
 
 
-async def stuck(world: World) -> str:
+async def stuck(cluster: VirtualCluster) -> str:
     """A controller whose cloud launches nothing, a pod, and the claim that was made for it; the claim's name."""
-    world.cloud.refuse("create", *(ProviderError("not yet") for _ in range(REFUSALS)))
-    await world.node_class()
-    await world.pool()
-    await world.start()
-    await world.waiting(pod("first", {"cpu": "7"}))
+    cluster.cloud.refuse("create", *(ProviderError("not yet") for _ in range(REFUSALS)))
+    await cluster.node_class()
+    await cluster.pool()
+    await cluster.start()
+    await cluster.waiting(pod("first", {"cpu": "7"}))
     await asyncio.sleep(2)
-    (made,) = await world.all(kinds.NODE_CLAIM)
+    (made,) = await cluster.all(kinds.NODE_CLAIM)
     return str(made.metadata.name)
 
 
-def figure(world: World, name: str) -> float:
-    assert world.manager is not None
-    return Scrape(render_sync(world.manager.metrics.registry)).value(f"karpenter_cluster_state_{name}")
+def figure(cluster: VirtualCluster, name: str) -> float:
+    assert cluster.manager is not None
+    return Scrape(render_sync(cluster.manager.metrics.registry)).value(f"karpenter_cluster_state_{name}")
 
 
-async def names(world: World) -> list[str]:
-    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM)]
+async def names(cluster: VirtualCluster) -> list[str]:
+    return [obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM)]
 
 
-@story
-async def test_a_claim_without_a_provider_id_holds_up_no_pass(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_without_a_provider_id_holds_up_no_pass(cluster: VirtualCluster) -> None:
     """OPS-S6, SCH-071, OPS-110: other pods get claims of their own, its pod gets no second one."""
-    first = await stuck(world)
-    await world.waiting(pod("second", {"cpu": "7"}))
+    first = await stuck(cluster)
+    await cluster.waiting(pod("second", {"cpu": "7"}))
     await asyncio.sleep(2)
-    assert len(await names(world)) == 2
+    assert len(await names(cluster)) == 2
     await asyncio.sleep(60)
-    assert len(await names(world)) == 2
-    assert first in await names(world)
-    assert figure(world, "synced") == 1
+    assert len(await names(cluster)) == 2
+    assert first in await names(cluster)
+    assert figure(cluster, "synced") == 1
 
 
-@story
-async def test_when_the_claim_goes_its_pod_is_planned_anew(world: World) -> None:
+@in_virtual_time
+async def test_when_the_claim_goes_its_pod_is_planned_anew(cluster: VirtualCluster) -> None:
     """OPS-S6, OPS-050"""
-    first = await stuck(world)
-    await world.kube.delete(kinds.NODE_CLAIM, first)
+    first = await stuck(cluster)
+    await cluster.kube.delete(kinds.NODE_CLAIM, first)
     await asyncio.sleep(5)
-    actual = await names(world)
+    actual = await names(cluster)
     assert len(actual) == 1
 
 
@@ -85,62 +85,64 @@ def test_what_a_claim_in_flight_may_become_counts_against_limits(launched: bool)
     assert left(result) == ["p"] or list(existing(result).values()) == [1]
 
 
-@story
-async def test_a_node_the_watch_has_not_shown_does_not_close_anything(world: World) -> None:
+@in_virtual_time
+async def test_a_node_the_watch_has_not_shown_does_not_close_anything(cluster: VirtualCluster) -> None:
     """OPS-S8: the picture is complete while the watches bring news."""
-    await world.node_class()
-    await world.pool()
-    await world.start()
-    world.server.close_watches()
-    await world.waiting(pod("p", {"cpu": "1"}))
+    await cluster.node_class()
+    await cluster.pool()
+    await cluster.start()
+    cluster.server.close_watches()
+    await cluster.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(5)
-    assert figure(world, "synced") == 1
-    assert len(await names(world)) == 1
+    assert figure(cluster, "synced") == 1
+    assert len(await names(cluster)) == 1
 
 
-@story
-async def test_a_claim_two_minutes_in_launch_leaves_the_picture_complete(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_two_minutes_in_launch_leaves_the_picture_complete(cluster: VirtualCluster) -> None:
     """OPS-S9: what is counted as not synced is a watch that fails, and that is named."""
-    await stuck(world)
+    await stuck(cluster)
     await asyncio.sleep(120)
-    assert figure(world, "synced") == 1
-    assert figure(world, "unsynced_time_seconds") == 0
+    assert figure(cluster, "synced") == 1
+    assert figure(cluster, "unsynced_time_seconds") == 0
 
 
-@story
-async def test_a_watch_that_fails_is_named_as_what_blocks(world: World) -> None:
+@in_virtual_time
+async def test_a_watch_that_fails_is_named_as_what_blocks(cluster: VirtualCluster) -> None:
     """OPS-S9, OPS-110 Beyond (b), OPS-111"""
-    world.server.inject_fault(ServerUnavailable("slow", status=503), verb="list", plural="nodes", times=10**6)
-    await world.node_class()
-    await world.pool()
-    await world.start()
+    cluster.server.inject_fault(ServerUnavailable("slow", status=503), verb="list", plural="nodes", times=10**6)
+    await cluster.node_class()
+    await cluster.pool()
+    await cluster.start()
     await asyncio.sleep(120)
-    assert world.manager is not None
-    assert "nodes" in world.manager.informers.unready()
-    assert figure(world, "synced") == 0
-    assert figure(world, "unsynced_time_seconds") >= 119
+    assert cluster.manager is not None
+    assert "nodes" in cluster.manager.informers.unready()
+    assert figure(cluster, "synced") == 0
+    assert figure(cluster, "unsynced_time_seconds") >= 119
 
 
-@story
-async def test_an_unlaunched_claim_that_exists_stays_known(world: World) -> None:
+@in_virtual_time
+async def test_an_unlaunched_claim_that_exists_stays_known(cluster: VirtualCluster) -> None:
     """OPS-S19, OPS-094, K15-382: only what the API server does not have is forgotten."""
-    first = await stuck(world)
+    first = await stuck(cluster)
     await asyncio.sleep(60)
-    assert world.manager is not None
-    assert world.manager.state.claim(first) is not None
-    assert world.lines("garbage collecting stale unlaunched nodeclaim from cluster state") == []
+    assert cluster.manager is not None
+    assert cluster.manager.state.claim(first) is not None
+    assert cluster.lines("garbage collecting stale unlaunched nodeclaim from cluster state") == []
 
 
 @pytest.mark.parametrize("provider_id", ["", "fake:///ghost"], ids=["unlaunched", "OPS-S20-launched"])
-@story
-async def test_a_claim_neither_the_watch_nor_the_server_has_is_forgotten(world: World, provider_id: str) -> None:
+@in_virtual_time
+async def test_a_claim_neither_the_watch_nor_the_server_has_is_forgotten(
+    cluster: VirtualCluster, provider_id: str
+) -> None:
     """OPS-S20, OPS-094, K15-382: also a launched one; no watch has anything to say about what it never showed."""
-    await world.node_class()
-    await world.pool()
-    await world.start()
-    manager = world.manager
+    await cluster.node_class()
+    await cluster.pool()
+    await cluster.start()
+    manager = cluster.manager
     assert manager is not None
     manager.state.set_claim(claim("ghost", {"cpu": "8"}, provider_id=provider_id))
     await asyncio.sleep(6)
     assert manager.state.claim("ghost") is None
-    assert len(world.lines("garbage collecting stale unlaunched nodeclaim from cluster state")) == 1
+    assert len(cluster.lines("garbage collecting stale unlaunched nodeclaim from cluster state")) == 1

@@ -17,7 +17,7 @@ from karpenter.runtime import debug_pages
 from karpenter.runtime.http_server import HttpRequest, HttpResponse, HttpServer, ListenAddress, PageHandler
 from support.builders import pod
 from support.commands import carry_out, command
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 NOWHERE = ListenAddress(0, "--metrics-port", "metrics cannot be served")
 PROFILES = ("cmdline", "profile", "heap", "allocs", "goroutine", "threadcreate")
@@ -110,18 +110,18 @@ async def test_the_state_is_json() -> None:
     assert (answer.content_type, json.loads(answer.body)) == ("application/json", {"leader": True})
 
 
-@story
-async def test_the_state_shows_nodes_pods_and_why_they_wait(world: World) -> None:
+@in_virtual_time
+async def test_the_state_shows_nodes_pods_and_why_they_wait(cluster: VirtualCluster) -> None:
     """OPS-372"""
-    await world.pool()
-    await world.node_class()
-    await world.start()
-    manager = world.manager
+    await cluster.pool()
+    await cluster.node_class()
+    await cluster.start()
+    manager = cluster.manager
     assert manager is not None
-    await world.waiting(pod("fits", {"cpu": "1"}), pod("never", {"cpu": "100000"}))
+    await cluster.waiting(pod("fits", {"cpu": "1"}), pod("never", {"cpu": "100000"}))
     await asyncio.sleep(15)
     sources = DebugSources(manager.state, manager.provisioner.last_plan, True, manager.informers.unready())
-    shown = json.loads(json.dumps(debug_state(sources, world.clock.now())))
+    shown = json.loads(json.dumps(debug_state(sources, cluster.clock.now())))
     assert (shown["leader"], shown["unsynced"]) == (True, "")
     assert [(one["name"], one["ready"]) for one in shown["nodePools"]] == [("np", "True")]
     (machine,) = shown["nodes"]
@@ -133,25 +133,25 @@ async def test_the_state_shows_nodes_pods_and_why_they_wait(world: World) -> Non
     assert shown["time"] == "2026-01-01T00:00:15Z"
 
 
-@story
-async def test_the_state_shows_what_was_decided_about_disruption(world: World) -> None:
+@in_virtual_time
+async def test_the_state_shows_what_was_decided_about_disruption(cluster: VirtualCluster) -> None:
     """Which machine went, why, what took its place, and how it ended."""
-    await world.pool(disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),)))
-    await world.node_class()
-    await world.start()
-    await world.claim("n0", pool="np")
+    await cluster.pool(disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),)))
+    await cluster.node_class()
+    await cluster.start()
+    await cluster.claim("n0", pool="np")
     await asyncio.sleep(0.1)
-    await world.join("n0", "n0")
+    await cluster.join("n0", "n0")
     await asyncio.sleep(1)
-    await carry_out(world, command(world, "n0", bought=("r0",)))
-    await world.kube.delete(kinds.NODE_CLAIM, "r0")
+    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await cluster.kube.delete(kinds.NODE_CLAIM, "r0")
     await asyncio.sleep(3)
-    manager = world.manager
+    manager = cluster.manager
     assert manager is not None
     sources = DebugSources(
         manager.state, manager.provisioner.last_plan, True, "", manager.command_history.journal.entries()
     )
-    (shown,) = json.loads(json.dumps(debug_state(sources, world.clock.now())))["disruptions"]
+    (shown,) = json.loads(json.dumps(debug_state(sources, cluster.clock.now())))["disruptions"]
     assert (shown["reason"], shown["decision"], shown["nodePools"]) == ("Drifted", "replace", ["np"])
     assert shown["nodes"] == [{"node": "n0", "nodeClaim": "n0"}]
     assert (shown["replacements"], shown["outcome"]) == (["r0"], "failed")

@@ -9,43 +9,43 @@ from karpenter.metrics.exposition import render_sync
 from karpenter.settings import Settings
 from support.builders import pod, pods
 from support.metrics_scrape import Scrape
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 
-def scrape(world: World) -> Scrape:
-    assert world.manager is not None
-    return Scrape(render_sync(world.manager.metrics.registry))
+def scrape(cluster: VirtualCluster) -> Scrape:
+    assert cluster.manager is not None
+    return Scrape(render_sync(cluster.manager.metrics.registry))
 
 
-async def start_with_pool(world: World, settings: Settings | None = None) -> None:
+async def start_with_pool(cluster: VirtualCluster, settings: Settings | None = None) -> None:
     """A controller with a pool and a simulated cloud, and a scheduler."""
-    world.simulated()
-    world.scheduled()
-    await world.node_class()
-    await world.pool(limits={"cpu": "100"})
-    await world.start(settings)
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.node_class()
+    await cluster.pool(limits={"cpu": "100"})
+    await cluster.start(settings)
 
 
-async def settled(world: World, count: int) -> None:
+async def settled(cluster: VirtualCluster, count: int) -> None:
     """Wait until so many pods run."""
     for _ in range(300):
-        result = [obj for obj in await world.all(kinds.POD) if obj.status.phase == "Running"]
+        result = [obj for obj in await cluster.all(kinds.POD) if obj.status.phase == "Running"]
         if len(result) == count:
             return
         await asyncio.sleep(1)
     raise AssertionError("pods do not run")
 
 
-@story
-async def test_a_node_is_counted_from_the_plan_to_its_end(world: World) -> None:
+@in_virtual_time
+async def test_a_node_is_counted_from_the_plan_to_its_end(cluster: VirtualCluster) -> None:
     """OPS-411 to OPS-420, OPS-440 to OPS-447, OPS-459, OPS-490"""
-    await start_with_pool(world)
+    await start_with_pool(cluster)
     waiting = pods(5, {"cpu": "500m"})
-    await world.waiting(*waiting)
-    await settled(world, 5)
+    await cluster.waiting(*waiting)
+    await settled(cluster, 5)
     await asyncio.sleep(15)
-    scraped = scrape(world)
-    nodes = len(await world.all(kinds.NODE))
+    scraped = scrape(cluster)
+    nodes = len(await cluster.all(kinds.NODE))
     assert nodes
     own = {"nodepool": "np"}
     assert scraped.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == nodes
@@ -71,10 +71,10 @@ async def test_a_node_is_counted_from_the_plan_to_its_end(world: World) -> None:
     assert scraped.total("operator_nodeclaim_status_condition_transitions_total", **ready) == nodes
 
     for listed_pod in waiting:
-        await world.kube.delete(kinds.POD, listed_pod.metadata.name, "default")
+        await cluster.kube.delete(kinds.POD, listed_pod.metadata.name, "default")
     await asyncio.sleep(180)
-    assert not await world.all(kinds.NODE)
-    scraped = scrape(world)
+    assert not await cluster.all(kinds.NODE)
+    scraped = scrape(cluster)
     for name in (
         "karpenter_nodes_current_lifetime_seconds",
         "operator_node_status_condition_count",
@@ -87,89 +87,89 @@ async def test_a_node_is_counted_from_the_plan_to_its_end(world: World) -> None:
     assert scraped.total("operator_nodeclaim_termination_duration_seconds_count", karpenter_sh_nodepool="np") == nodes
 
 
-@story
-async def test_a_claims_conditions_are_told_as_they_turn(world: World) -> None:
+@in_virtual_time
+async def test_a_claims_conditions_are_told_as_they_turn(cluster: VirtualCluster) -> None:
     """OPS-E7, OPS-530, OPS-531"""
-    await start_with_pool(world)
-    await world.waiting(pod("p", {"cpu": "500m"}))
-    await settled(world, 1)
-    (claim,) = await world.all(kinds.NODE_CLAIM)
-    events = {event.reason: event for event in await world.events(about=claim.metadata.name)}
+    await start_with_pool(cluster)
+    await cluster.waiting(pod("p", {"cpu": "500m"}))
+    await settled(cluster, 1)
+    (claim,) = await cluster.all(kinds.NODE_CLAIM)
+    events = {event.reason: event for event in await cluster.events(about=claim.metadata.name)}
     assert {"Launched", "Registered", "Initialized", "Ready"} <= events.keys()
     assert events["Launched"].type == "Normal"
     assert "Status: Unknown -> True" in events["Launched"].message
-    await world.kube.delete(kinds.POD, "p", "default")
+    await cluster.kube.delete(kinds.POD, "p", "default")
     await asyncio.sleep(180)
-    ended = await world.events("Finalized", claim.metadata.name)
+    ended = await cluster.events("Finalized", claim.metadata.name)
     assert [event.message for event in ended] == ["Finalized karpenter.sh/termination"]
     assert [event.involved_object.kind for event in ended] == ["NodeClaim"]
 
 
-@story
-async def test_a_restart_invents_no_samples_and_tells_nothing_again(world: World) -> None:
+@in_virtual_time
+async def test_a_restart_invents_no_samples_and_tells_nothing_again(cluster: VirtualCluster) -> None:
     """OPS-M7, OPS-447, OPS-487"""
-    await start_with_pool(world)
-    await world.waiting(pod("p", {"cpu": "500m"}))
-    await settled(world, 1)
+    await start_with_pool(cluster)
+    await cluster.waiting(pod("p", {"cpu": "500m"}))
+    await settled(cluster, 1)
     await asyncio.sleep(30)
-    await world.stop()
-    before = {event.metadata.name for event in await world.events()}
-    await world.start()
+    await cluster.stop()
+    before = {event.metadata.name for event in await cluster.events()}
+    await cluster.start()
     await asyncio.sleep(30)
-    scraped = scrape(world)
+    scraped = scrape(cluster)
     assert scraped.value("karpenter_pods_startup_duration_seconds_count") == 0
     assert scraped.total("karpenter_pods_bound_duration_seconds_count") == 0
     assert len(scraped.series("karpenter_pods_state")) == 1
     assert scraped.series("operator_nodeclaim_status_condition_transition_seconds_count") == []
-    new = [event for event in await world.events() if event.metadata.name not in before]
+    new = [event for event in await cluster.events() if event.metadata.name not in before]
     # Why a machine stays is said every quarter of an hour anyway.
     assert {event.reason for event in new} <= {"Unconsolidatable"}
 
 
-@story
-async def test_pods_that_fit_nowhere_are_counted_and_those_that_wait_have_waited(world: World) -> None:
+@in_virtual_time
+async def test_pods_that_fit_nowhere_are_counted_and_those_that_wait_have_waited(cluster: VirtualCluster) -> None:
     """OPS-443, OPS-461"""
-    await start_with_pool(world)
-    await world.waiting(pod("big", {"cpu": "500"}))
+    await start_with_pool(cluster)
+    await cluster.waiting(pod("big", {"cpu": "500"}))
     await asyncio.sleep(20)
-    scraped = scrape(world)
+    scraped = scrape(cluster)
     assert scraped.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 1
     assert scraped.value("karpenter_pods_unbound_time_seconds", name="big", namespace="default") >= 20
-    await world.kube.delete(kinds.POD, "big", "default")
+    await cluster.kube.delete(kinds.POD, "big", "default")
     await asyncio.sleep(1)
-    scraped = scrape(world)
+    scraped = scrape(cluster)
     assert scraped.value("karpenter_scheduler_unschedulable_pods_count", controller="provisioner") == 0
     assert scraped.series("karpenter_pods_unbound_time_seconds") == []
 
 
-@story
-async def test_without_details_provisioning_works_and_single_objects_are_not_shown(world: World) -> None:
+@in_virtual_time
+async def test_without_details_provisioning_works_and_single_objects_are_not_shown(cluster: VirtualCluster) -> None:
     """OPS-O11, OPS-320"""
-    await start_with_pool(world, Settings(disable_cluster_state_observability=True))
-    await world.waiting(pod("p", {"cpu": "500m"}))
-    await settled(world, 1)
-    scraped = scrape(world)
+    await start_with_pool(cluster, Settings(disable_cluster_state_observability=True))
+    await cluster.waiting(pod("p", {"cpu": "500m"}))
+    await settled(cluster, 1)
+    scraped = scrape(cluster)
     for name in ("karpenter_nodes_allocatable", "karpenter_pods_state", "karpenter_nodepools_limit"):
         assert name not in scraped.types()
     assert not [name for name in scraped.types() if name.startswith("operator_")]
     assert scraped.value("karpenter_cluster_state_node_count") == 1
-    assert not await world.events("Launched")
+    assert not await cluster.events("Launched")
 
 
-@story
-async def test_every_line_of_a_pass_carries_its_identity(world: World) -> None:
+@in_virtual_time
+async def test_every_line_of_a_pass_carries_its_identity(cluster: VirtualCluster) -> None:
     """OPS-385"""
-    await start_with_pool(world)
-    await world.waiting(pod("p", {"cpu": "500m"}))
-    await settled(world, 1)
-    (line,) = world.lines("registered nodeclaim")
+    await start_with_pool(cluster)
+    await cluster.waiting(pod("p", {"cpu": "500m"}))
+    await settled(cluster, 1)
+    (line,) = cluster.lines("registered nodeclaim")
     assert line["controller"] == "nodeclaim.lifecycle"
     assert line["controllerKind"] == "NodeClaim"
     assert line["NodeClaim"] == {"name": line["name"]}
     assert line["reconcileID"]
-    (created,) = world.lines("created nodeclaim")
+    (created,) = cluster.lines("created nodeclaim")
     assert created["controller"] == "provisioner"
     assert created["namespace"] == created["name"] == ""
     assert created["reconcileID"]
-    started = {line["controller"] for line in world.lines("Starting workers")}
+    started = {line["controller"] for line in cluster.lines("Starting workers")}
     assert {"nodeclaim.lifecycle", "node.termination", "nodepool.readiness", "provisioner", "disruption"} <= started

@@ -13,38 +13,40 @@ from karpenter.api.karpenter import Budget, Disruption
 from karpenter.settings import Settings
 from support.builders import container, pod, pods
 from support.instance_types import offering, shape
-from support.provisioning_stories import claims, start_with_pool
-from support.world import World, story, until
+from support.provisioning_cases import claims, start_with_pool
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 
-async def running(world: World) -> bool:
-    result = await world.all(kinds.POD)
+async def running(cluster: VirtualCluster) -> bool:
+    result = await cluster.all(kinds.POD)
     return bool(result) and all(element.status.phase == "Running" for element in result)
 
 
 # -- from end to end ------------------------------------------------------------------------------------------------------
 
 
-@story
-async def test_a_deployment_comes_up_and_its_nodes_go_with_it(world: World) -> None:
+@in_virtual_time
+async def test_a_deployment_comes_up_and_its_nodes_go_with_it(cluster: VirtualCluster) -> None:
     """The whole way on the simulated cloud, and one story per node in the log."""
-    world.simulated()
-    world.scheduled()
-    await start_with_pool(world, disruption=Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),)))
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", 20))
-    await until(lambda: running(world), 60)
-    assert len(await world.all(kinds.POD)) == 20
-    machines = len(await world.all(kinds.NODE))
-    assert machines == len(await claims(world)) == len(await world.all(kinds.CONFIG_MAP))
-    await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
+    cluster.simulated()
+    cluster.scheduled()
+    await start_with_pool(cluster, disruption=Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),)))
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 20))
+    await until(lambda: running(cluster), 60)
+    assert len(await cluster.all(kinds.POD)) == 20
+    machines = len(await cluster.all(kinds.NODE))
+    assert machines == len(await claims(cluster)) == len(await cluster.all(kinds.CONFIG_MAP))
+    await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
 
     async def over() -> bool:
-        return not await claims(world) and not await world.all(kinds.NODE) and not await world.all(kinds.CONFIG_MAP)
+        return (
+            not await claims(cluster) and not await cluster.all(kinds.NODE) and not await cluster.all(kinds.CONFIG_MAP)
+        )
 
     await until(over, 300)
     for message in ("launched", "registered", "initialized", "deleted"):
-        assert len(world.lines(f"{message} nodeclaim")) == machines
-    assert [line for line in world.lines() if line["level"] == "ERROR"] == []
+        assert len(cluster.lines(f"{message} nodeclaim")) == machines
+    assert [line for line in cluster.lines() if line["level"] == "ERROR"] == []
 
 
 def deployment(name: str, replicas: int) -> Any:
@@ -63,81 +65,81 @@ def deployment(name: str, replicas: int) -> Any:
     )
 
 
-@story
-async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(world: World) -> None:
+@in_virtual_time
+async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(cluster: VirtualCluster) -> None:
     """SCH-063: they are planned ahead; whether a machine was found is no news to a pod that runs."""
-    await world.node_class()
-    await world.pool(limits={"cpu": "1"})
-    await world.start()
-    await world.claim("c", pool="np")
+    await cluster.node_class()
+    await cluster.pool(limits={"cpu": "1"})
+    await cluster.start()
+    await cluster.claim("c", pool="np")
     await asyncio.sleep(0.1)
-    await world.join("c")
+    await cluster.join("c")
     await asyncio.sleep(0.5)
-    await world.running("held", "node-c", requests={"cpu": "3"}, meta={"finalizers": ("test/held",)})
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
-    await world.waiting(pod("other", {"cpu": "64"}))
+    await cluster.running("held", "node-c", requests={"cpu": "3"}, meta={"finalizers": ("test/held",)})
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.waiting(pod("other", {"cpu": "64"}))
     await asyncio.sleep(5)
-    assert {event.involved_object.name for event in await world.events("FailedScheduling")} == {"other"}
-    assert [line["Pod"]["name"] for line in world.lines("could not schedule pod")] == ["other"]
+    assert {event.involved_object.name for event in await cluster.events("FailedScheduling")} == {"other"}
+    assert [line["Pod"]["name"] for line in cluster.lines("could not schedule pod")] == ["other"]
 
 
-@story
-async def test_pods_of_a_node_that_leaves_are_looked_at_again_while_they_are_there(world: World) -> None:
+@in_virtual_time
+async def test_pods_of_a_node_that_leaves_are_looked_at_again_while_they_are_there(cluster: VirtualCluster) -> None:
     """SCH-002: every ten seconds, though nothing else happens."""
-    await start_with_pool(world)
-    await world.claim()
-    await until(lambda: _has_launched(world))
-    await world.join()
-    await world.running("web", "node-c", meta={"finalizers": ("example.com/slow",)})
+    await start_with_pool(cluster)
+    await cluster.claim()
+    await until(lambda: _has_launched(cluster))
+    await cluster.join()
+    await cluster.running("web", "node-c", meta={"finalizers": ("example.com/slow",)})
     await asyncio.sleep(5)
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(15)
     line = "computing scheduling decision for provisionable pod(s)"
-    before = len(world.lines(line))
+    before = len(cluster.lines(line))
     await asyncio.sleep(40)
-    assert len(world.lines(line)) >= before + 3
-    assert await world.has(kinds.NODE, "node-c")
+    assert len(cluster.lines(line)) >= before + 3
+    assert await cluster.has(kinds.NODE, "node-c")
 
 
-async def _has_launched(world: World) -> bool:
-    return bool((await world.get_claim()).status.provider_id)
+async def _has_launched(cluster: VirtualCluster) -> bool:
+    return bool((await cluster.get_claim()).status.provider_id)
 
 
 # -- what machines cost ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("fee", "machines"), [(0.0, 2), (0.2, 1)])
-@story
-async def test_the_fee_of_a_node_is_a_setting(world: World, fee: float, machines: int) -> None:
+@in_virtual_time
+async def test_the_fee_of_a_node_is_a_setting(cluster: VirtualCluster, fee: float, machines: int) -> None:
     """Two small machines cost 0.2 USD, the one twice as large 0.3."""
     steep = tuple(
         shape(name, {"cpu": cpu, "memory": "16Gi", "pods": 9}, [offering("on-demand", "z1", price)], overhead={})
         for name, cpu, price in (("small", 2, 0.1), ("large", 4, 0.3))
     )
-    world.simulated(steep)
-    await start_with_pool(world, Settings(node_fee=fee))
-    await world.waiting(*pods(2, {"cpu": "2"}))
+    cluster.simulated(steep)
+    await start_with_pool(cluster, Settings(node_fee=fee))
+    await cluster.waiting(*pods(2, {"cpu": "2"}))
     await asyncio.sleep(5)
-    assert len(await claims(world)) == machines
+    assert len(await claims(cluster)) == machines
 
 
-@story
-async def test_the_solver_is_there_before_anything_is_decided(world: World) -> None:
+@in_virtual_time
+async def test_the_solver_is_there_before_anything_is_decided(cluster: VirtualCluster) -> None:
     """It takes longer to load than most decisions take."""
     loaded: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manager, "load_solver", lambda: loaded.append(len(world.wire.writes)))
-        await start_with_pool(world)
+        patch.setattr(manager, "load_solver", lambda: loaded.append(len(cluster.wire.writes)))
+        await start_with_pool(cluster)
     assert loaded == [0]
 
 
-@story
-async def test_pods_that_wait_for_any_pool_to_be_ready_share_one_line(world: World) -> None:
-    await world.node_class(ready="False")
-    await world.pool()
-    await world.start()
-    await world.waiting(*pods(5, {"cpu": "1"}))
+@in_virtual_time
+async def test_pods_that_wait_for_any_pool_to_be_ready_share_one_line(cluster: VirtualCluster) -> None:
+    await cluster.node_class(ready="False")
+    await cluster.pool()
+    await cluster.start()
+    await cluster.waiting(*pods(5, {"cpu": "1"}))
     await asyncio.sleep(60)
-    (line,) = world.lines("could not schedule pod")
+    (line,) = cluster.lines("could not schedule pod")
     assert line["Pods"].count("default/") == 5
-    assert len({event.involved_object.name for event in await world.events("FailedScheduling")}) == 5
+    assert len({event.involved_object.name for event in await cluster.events("FailedScheduling")}) == 5

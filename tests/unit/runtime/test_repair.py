@@ -18,7 +18,7 @@ from karpenter.model.repair_policies import RepairAction, RepairPolicy
 from karpenter.node.node_health import first_due_condition
 from karpenter.settings import Settings
 from support.builders import NOW
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 ON = Settings(feature_gates=parse_feature_gates("NodeRepair=true"), legacy_node_repair=True)
@@ -30,41 +30,41 @@ POLICIES = (
 )
 
 
-async def machines(world: World, count: int = 1, settings: Settings = ON, **spec: object) -> None:
+async def machines(cluster: VirtualCluster, count: int = 1, settings: Settings = ON, **spec: object) -> None:
     """So many machines of a pool whose budgets allow nothing, a pod that may not be disrupted on the first."""
-    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
-    await world.node_class()
-    pool = await world.pool(disruption=CLOSED)
-    await world.start(settings)
+    cluster.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    await cluster.node_class()
+    pool = await cluster.pool(disruption=CLOSED)
+    await cluster.start(settings)
     for number in range(count):
-        await world.owned_claim(pool, f"n{number}", **spec)
+        await cluster.owned_claim(pool, f"n{number}", **spec)
     await asyncio.sleep(0.1)
     for number in range(count):
-        await world.join(f"n{number}", f"n{number}", annotations={labels.DO_NOT_DISRUPT: "true"})
+        await cluster.join(f"n{number}", f"n{number}", annotations={labels.DO_NOT_DISRUPT: "true"})
     await asyncio.sleep(1)
-    await world.running("p", "n0", meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
+    await cluster.running("p", "n0", meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
 
 
-async def leaving(world: World) -> list[str]:
-    return [obj.metadata.name for obj in await world.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
+async def leaving(cluster: VirtualCluster) -> list[str]:
+    return [obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM) if obj.metadata.deletion_timestamp]
 
 
-@story
-async def test_a_broken_node_is_replaced_when_its_time_is_over(world: World) -> None:
+@in_virtual_time
+async def test_a_broken_node_is_replaced_when_its_time_is_over(cluster: VirtualCluster) -> None:
     """DIS-S275, DIS-S276, DIS-S280, DIS-383, DIS-385, DIS-387: budgets and protections are not asked.
 
     K15-271: its series have the label of the termination mode.
     """
-    await machines(world)
-    await world.set_ready("n0", "Unknown")
+    await machines(cluster)
+    await cluster.set_ready("n0", "Unknown")
     await asyncio.sleep(30 * 60 - 2)
-    assert await leaving(world) == []
-    await world.set_condition(kinds.NODE, "n0", "DiskPressure", "False")
+    assert await leaving(cluster) == []
+    await cluster.set_condition(kinds.NODE, "n0", "DiskPressure", "False")
     await asyncio.sleep(4)
-    assert await leaving(world) == ["n0"]
-    assert world.lines("deleting unhealthy node")
-    assert len(world.lines("annotated nodeclaim")) == 1
-    assert world.ended_for("unhealthy", "np") == 1
+    assert await leaving(cluster) == ["n0"]
+    assert cluster.lines("deleting unhealthy node")
+    assert len(cluster.lines("annotated nodeclaim")) == 1
+    assert cluster.ended_for("unhealthy", "np") == 1
     described = {
         "condition": "ready",
         "nodepool": "np",
@@ -72,126 +72,126 @@ async def test_a_broken_node_is_replaced_when_its_time_is_over(world: World) -> 
         "image_id": "image-1",
         "termination_mode": "forceful",
     }
-    assert world.counted("nodeclaims_unhealthy_disrupted_total", **described) == 1
+    assert cluster.counted("nodeclaims_unhealthy_disrupted_total", **described) == 1
     await asyncio.sleep(60)
-    assert world.ended_for("unhealthy", "np") == 1
+    assert cluster.ended_for("unhealthy", "np") == 1
 
 
 @pytest.mark.parametrize("claim_count", [0, 2])
-@story
-async def test_a_node_without_a_claim_of_its_own_is_not_repaired(world: World, claim_count: int) -> None:
+@in_virtual_time
+async def test_a_node_without_a_claim_of_its_own_is_not_repaired(cluster: VirtualCluster, claim_count: int) -> None:
     """DIS-382: a Node with no NodeClaim, or with several of its provider ID, is ignored."""
-    await machines(world)
+    await machines(cluster)
     if claim_count:
-        twin = await world.owned_claim(await world.pool("other"), "twin")
-        same = {"status": {"providerID": (await world.get_claim("n0")).status.provider_id}}
-        await world.kube.patch(kinds.NODE_CLAIM, twin.metadata.name, same, subresource="status")
+        twin = await cluster.owned_claim(await cluster.pool("other"), "twin")
+        same = {"status": {"providerID": (await cluster.get_claim("n0")).status.provider_id}}
+        await cluster.kube.patch(kinds.NODE_CLAIM, twin.metadata.name, same, subresource="status")
     else:
-        await world.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"finalizers": []}})
-        await world.kube.delete(kinds.NODE_CLAIM, "n0")
-    await world.set_ready("n0", "Unknown")
+        await cluster.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"finalizers": []}})
+        await cluster.kube.delete(kinds.NODE_CLAIM, "n0")
+    await cluster.set_ready("n0", "Unknown")
     await asyncio.sleep(40 * 60)
-    assert world.lines("deleting unhealthy node") == []
+    assert cluster.lines("deleting unhealthy node") == []
 
 
-@story
-async def test_the_policy_that_is_due_first_counts(world: World) -> None:
+@in_virtual_time
+async def test_the_policy_that_is_due_first_counts(cluster: VirtualCluster) -> None:
     """DIS-383"""
-    await machines(world)
-    await world.set_ready("n0", "False")
+    await machines(cluster)
+    await cluster.set_ready("n0", "False")
     await asyncio.sleep(60)
-    await world.set_condition(kinds.NODE, "n0", "StorageReady", "False")
+    await cluster.set_condition(kinds.NODE, "n0", "StorageReady", "False")
     await asyncio.sleep(605)
-    assert await leaving(world) == ["n0"]
+    assert await leaving(cluster) == ["n0"]
 
 
-@story
-async def test_a_node_that_recovers_in_time_stays(world: World) -> None:
-    await machines(world)
-    await world.set_ready("n0", "False")
+@in_virtual_time
+async def test_a_node_that_recovers_in_time_stays(cluster: VirtualCluster) -> None:
+    await machines(cluster)
+    await cluster.set_ready("n0", "False")
     await asyncio.sleep(1700)
-    await world.set_ready("n0", "True")
+    await cluster.set_ready("n0", "True")
     await asyncio.sleep(3600)
-    assert await leaving(world) == []
+    assert await leaving(cluster) == []
 
 
-@story
-async def test_conditions_no_policy_speaks_of_mean_nothing(world: World) -> None:
+@in_virtual_time
+async def test_conditions_no_policy_speaks_of_mean_nothing(cluster: VirtualCluster) -> None:
     """DIS-S277"""
-    await machines(world)
-    await world.set_condition(kinds.NODE, "n0", "StorageReady", "Unknown")
-    await world.set_condition(kinds.NODE, "n0", "Whatever", "False")
+    await machines(cluster)
+    await cluster.set_condition(kinds.NODE, "n0", "StorageReady", "Unknown")
+    await cluster.set_condition(kinds.NODE, "n0", "Whatever", "False")
     await asyncio.sleep(7200)
-    assert await leaving(world) == []
+    assert await leaving(cluster) == []
 
 
 @pytest.mark.parametrize("stored", ["", "past", "future"], ids=["DIS-S276", "DIS-S279", "future"])
-@story
-async def test_the_drain_ends_at_once_whatever_the_claim_grants(world: World, stored: str) -> None:
+@in_virtual_time
+async def test_the_drain_ends_at_once_whatever_the_claim_grants(cluster: VirtualCluster, stored: str) -> None:
     """DIS-S278, DIS-S279, DIS-385"""
-    await machines(world, termination_grace_period="1h")
-    past, future = rfc3339(world.clock.now()), rfc3339(world.clock.now() + timedelta(days=1))
+    await machines(cluster, termination_grace_period="1h")
+    past, future = rfc3339(cluster.clock.now()), rfc3339(cluster.clock.now() + timedelta(days=1))
     if stored:
         note = {labels.TERMINATION_TIMESTAMP: past if stored == "past" else future}
-        await world.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"annotations": note}})
-    await world.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"finalizers": ["example.com/hold"]}})
-    await world.set_ready("n0", "False")
-    at = world.clock.now() + timedelta(minutes=30)
+        await cluster.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"annotations": note}})
+    await cluster.kube.patch(kinds.NODE_CLAIM, "n0", {"metadata": {"finalizers": ["example.com/hold"]}})
+    await cluster.set_ready("n0", "False")
+    at = cluster.clock.now() + timedelta(minutes=30)
     await asyncio.sleep(30 * 60 + 1)
-    claim = await world.get_claim("n0")
+    claim = await cluster.get_claim("n0")
     assert claim.metadata.deletion_timestamp is not None
     assert claim.metadata.annotations[labels.TERMINATION_TIMESTAMP] == (past if stored == "past" else rfc3339(at))
 
 
 @pytest.mark.parametrize(("broken", "replaced"), [(3, 3), (4, 0)], ids=["DIS-E9", "DIS-E9-fourth"])
-@story
-async def test_when_too_many_are_broken_none_is_replaced(world: World, broken: int, replaced: int) -> None:
+@in_virtual_time
+async def test_when_too_many_are_broken_none_is_replaced(cluster: VirtualCluster, broken: int, replaced: int) -> None:
     """DIS-E9, DIS-384: of twelve three may be broken. OPS-522, 547, K15-271: the event `NodeRepairBlocked` says so.
 
     DIS-043: looked at again after five minutes.
     """
-    await machines(world, 12)
+    await machines(cluster, 12)
     for number in range(broken):
-        await world.set_ready(f"n{number}", "Unknown")
+        await cluster.set_ready(f"n{number}", "Unknown")
     await asyncio.sleep(31 * 60)
-    gone = 12 - len(await world.all(kinds.NODE_CLAIM)) + len(await leaving(world))
+    gone = 12 - len(await cluster.all(kinds.NODE_CLAIM)) + len(await leaving(cluster))
     assert gone == replaced
-    blocked = await world.events("NodeRepairBlocked")
+    blocked = await cluster.events("NodeRepairBlocked")
     assert {event.involved_object.kind for event in blocked} == (
         set() if replaced else {"Node", "NodeClaim", "NodePool"}
     )
     if not replaced:
-        await world.set_ready("n3", "True")
+        await cluster.set_ready("n3", "True")
         await asyncio.sleep(310)
-        assert 12 - len(await world.all(kinds.NODE_CLAIM)) + len(await leaving(world)) == 3
+        assert 12 - len(await cluster.all(kinds.NODE_CLAIM)) + len(await leaving(cluster)) == 3
 
 
-async def small_pools(world: World, count: int, broken: int) -> None:
+async def small_pools(cluster: VirtualCluster, count: int, broken: int) -> None:
     """Pools of one node each, of which so many break at once."""
-    world.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
-    await world.node_class()
-    pools = [await world.pool(f"np{number}", disruption=CLOSED) for number in range(count)]
-    await world.start(ON)
+    cluster.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    await cluster.node_class()
+    pools = [await cluster.pool(f"np{number}", disruption=CLOSED) for number in range(count)]
+    await cluster.start(ON)
     for number, pool in enumerate(pools):
-        await world.owned_claim(pool, f"n{number}")
+        await cluster.owned_claim(pool, f"n{number}")
     await asyncio.sleep(0.1)
     for number in range(count):
-        await world.join(f"n{number}", f"n{number}", annotations={labels.DO_NOT_DISRUPT: "true"})
+        await cluster.join(f"n{number}", f"n{number}", annotations={labels.DO_NOT_DISRUPT: "true"})
     await asyncio.sleep(1)
     for number in range(broken):
-        await world.set_ready(f"n{number}", "Unknown")
+        await cluster.set_ready(f"n{number}", "Unknown")
     await asyncio.sleep(31 * 60)
 
 
 @pytest.mark.parametrize(("broken", "replaced"), [(2, 2), (3, 0), pytest.param(10, 0, marks=pytest.mark.soak)])
-@story
+@in_virtual_time
 async def test_many_small_pools_are_not_replaced_when_their_nodes_break_together(
-    world: World, broken: int, replaced: int
+    cluster: VirtualCluster, broken: int, replaced: int
 ) -> None:
     """Of ten nodes two may be broken, whatever their pools: more look like a failure of the network, not of the nodes."""
-    await small_pools(world, 10, broken)
-    assert 10 - len(await world.all(kinds.NODE_CLAIM)) + len(await leaving(world)) == replaced
-    texts = {event.message for event in await world.events("NodeRepairBlocked")}
+    await small_pools(cluster, 10, broken)
+    assert 10 - len(await cluster.all(kinds.NODE_CLAIM)) + len(await leaving(cluster)) == replaced
+    texts = {event.message for event in await cluster.events("NodeRepairBlocked")}
     assert texts == (set() if replaced else {"More than 20% nodes are unhealthy in the cluster"})
 
 
@@ -212,48 +212,48 @@ def test_a_condition_from_before_the_start_counts_only_after_kubelets_could_repo
     assert first_due_condition(node, POLICIES, NOW) == (NOW + due, condition)
 
 
-@story
-async def test_a_condition_that_changed_since_the_start_counts_at_once(world: World) -> None:
+@in_virtual_time
+async def test_a_condition_that_changed_since_the_start_counts_at_once(cluster: VirtualCluster) -> None:
     """DIS-383: a process that has just started knows such a condition to be of today."""
-    await machines(world)
-    world.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", timedelta(seconds=10)),)  # type: ignore[method-assign]
-    await world.set_ready("n0", "False")
+    await machines(cluster)
+    cluster.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", timedelta(seconds=10)),)  # type: ignore[method-assign]
+    await cluster.set_ready("n0", "False")
     await asyncio.sleep(12)
-    assert await leaving(world) == ["n0"]
+    assert await leaving(cluster) == ["n0"]
 
 
-@story
-async def test_a_node_from_after_the_start_counts_at_once_whatever_its_conditions_say(world: World) -> None:
+@in_virtual_time
+async def test_a_node_from_after_the_start_counts_at_once_whatever_its_conditions_say(cluster: VirtualCluster) -> None:
     """DIS-383: no backup has it. Karpenter's suite writes conditions that began half an hour ago."""
-    await machines(world)
-    began = world.clock.now() - timedelta(minutes=31)
-    await world.set_condition(kinds.NODE, "n0", "Ready", "False", last_transition_time=began)
+    await machines(cluster)
+    began = cluster.clock.now() - timedelta(minutes=31)
+    await cluster.set_condition(kinds.NODE, "n0", "Ready", "False", last_transition_time=began)
     await asyncio.sleep(2)
-    assert await leaving(world) == ["n0"]
+    assert await leaving(cluster) == ["n0"]
 
 
-@story
-async def test_without_its_gate_nothing_is_repaired(world: World) -> None:
+@in_virtual_time
+async def test_without_its_gate_nothing_is_repaired(cluster: VirtualCluster) -> None:
     """DIS-S281, DIS-380"""
-    await machines(world, settings=Settings(feature_gates=parse_feature_gates("NodeRepair=false")))
-    await world.set_ready("n0", "False")
+    await machines(cluster, settings=Settings(feature_gates=parse_feature_gates("NodeRepair=false")))
+    await cluster.set_ready("n0", "False")
     await asyncio.sleep(7200)
-    assert await leaving(world) == []
+    assert await leaving(cluster) == []
 
 
-@story
-async def test_repair_of_the_older_release_knows_no_reboots_no_veto_and_no_fallback(world: World) -> None:
+@in_virtual_time
+async def test_repair_of_the_older_release_knows_no_reboots_no_veto_and_no_fallback(cluster: VirtualCluster) -> None:
     """K15-270: policies that reboot are ignored; a pattern needs its reason, and a policy without one takes any reason."""
-    await machines(world, 10)
+    await machines(cluster, 10)
     gpu = RepairPolicy("GpuReady", "False", MINUTE, action=RepairAction.REBOOT)
     disk = RepairPolicy("DiskReady", "False", MINUTE, "Full")
     anything = RepairPolicy("StorageReady", "False", MINUTE)
-    world.cloud.repair_policies = lambda: (gpu, disk, anything)  # type: ignore[method-assign]
-    await world.kube.patch(kinds.NODE, "n2", {"metadata": {"annotations": {labels.DO_NOT_REPAIR: "true"}}})
-    await world.set_condition(kinds.NODE, "n0", "GpuReady", "False")
-    await world.set_condition(kinds.NODE, "n1", "DiskReady", "False", reason="Slow")
-    await world.set_condition(kinds.NODE, "n2", "StorageReady", "False", reason="Whatever")
-    await world.set_condition(kinds.NODE, "n3", "DiskReady", "False", reason="DiskFull")
+    cluster.cloud.repair_policies = lambda: (gpu, disk, anything)  # type: ignore[method-assign]
+    await cluster.kube.patch(kinds.NODE, "n2", {"metadata": {"annotations": {labels.DO_NOT_REPAIR: "true"}}})
+    await cluster.set_condition(kinds.NODE, "n0", "GpuReady", "False")
+    await cluster.set_condition(kinds.NODE, "n1", "DiskReady", "False", reason="Slow")
+    await cluster.set_condition(kinds.NODE, "n2", "StorageReady", "False", reason="Whatever")
+    await cluster.set_condition(kinds.NODE, "n3", "DiskReady", "False", reason="DiskFull")
     await asyncio.sleep(90)
-    left = {one.metadata.name for one in await world.all(kinds.NODE_CLAIM)} - set(await leaving(world))
+    left = {one.metadata.name for one in await cluster.all(kinds.NODE_CLAIM)} - set(await leaving(cluster))
     assert {f"n{number}" for number in range(10)} - left == {"n2", "n3"}

@@ -25,7 +25,7 @@ from karpenter.providers.simulated.fault_rules import InsufficientCapacityRule, 
 from support.builders import container
 from support.examples import series
 from support.fake_cloud import Write
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 FEW = (1, 2, 5, 8, 11, 17, 25)
 REPLICAS = 12
@@ -43,27 +43,27 @@ def deployment(name: str, replicas: int) -> Deployment:
     )
 
 
-async def begin(world: World, faults: Faults | None = None) -> None:
-    world.simulated(faults=faults)
-    world.scheduled()
-    await world.node_class(node_registration_delay="2s")
-    await world.pool(disruption=Disruption(consolidate_after="20s", budgets=(Budget(nodes="100%"),)))
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", REPLICAS))
+async def begin(cluster: VirtualCluster, faults: Faults | None = None) -> None:
+    cluster.simulated(faults=faults)
+    cluster.scheduled()
+    await cluster.node_class(node_registration_delay="2s")
+    await cluster.pool(disruption=Disruption(consolidate_after="20s", budgets=(Budget(nodes="100%"),)))
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", REPLICAS))
 
 
-async def all_running(world: World) -> bool:
-    pods = await world.all(kinds.POD)
+async def all_running(cluster: VirtualCluster) -> bool:
+    pods = await cluster.all(kinds.POD)
     return len(pods) == REPLICAS and all(pod.status.phase == "Running" for pod in pods)
 
 
-async def empty(world: World) -> bool:
-    machines = await world.all(kinds.CONFIG_MAP)
-    return not machines and not await world.all(kinds.NODE) and not await world.all(kinds.NODE_CLAIM)
+async def empty(cluster: VirtualCluster) -> bool:
+    machines = await cluster.all(kinds.CONFIG_MAP)
+    return not machines and not await cluster.all(kinds.NODE) and not await cluster.all(kinds.NODE_CLAIM)
 
 
-async def check_one_machine_per_claim(world: World) -> None:
-    claims, nodes = await world.all(kinds.NODE_CLAIM), await world.all(kinds.NODE)
-    machines = await world.all(kinds.CONFIG_MAP)
+async def check_one_machine_per_claim(cluster: VirtualCluster) -> None:
+    claims, nodes = await cluster.all(kinds.NODE_CLAIM), await cluster.all(kinds.NODE)
+    machines = await cluster.all(kinds.CONFIG_MAP)
     ids = Counter(claim.status.provider_id for claim in claims)
     assert set(ids.values()) <= {1}
     assert len(machines) == len(claims) == len(nodes)
@@ -73,81 +73,81 @@ async def check_one_machine_per_claim(world: World) -> None:
         assert labels.TERMINATION_FINALIZER in node.metadata.finalizers
 
 
-async def grow_and_shrink(world: World, *crashes: int) -> None:
+async def grow_and_shrink(cluster: VirtualCluster, *crashes: int) -> None:
     """Come up, crash after so many writes each time, come to rest; then the same on the way down."""
-    await world.start()
+    await cluster.start()
     for count in crashes:
-        await _crash(world, count)
-    await until(lambda: all_running(world), 180)
+        await _crash(cluster, count)
+    await until(lambda: all_running(cluster), 180)
     await asyncio.sleep(10)
-    await check_one_machine_per_claim(world)
-    bought = len(await world.all(kinds.CONFIG_MAP))
+    await check_one_machine_per_claim(cluster)
+    bought = len(await cluster.all(kinds.CONFIG_MAP))
     assert bought <= REPLICAS // 2
-    await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
+    await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
     for count in crashes:
-        await _crash(world, count)
-    await until(lambda: empty(world), 400)
+        await _crash(cluster, count)
+    await until(lambda: empty(cluster), 400)
 
 
-async def _crash(world: World, count: int) -> None:
-    crashed = world.crash_after(count)
+async def _crash(cluster: VirtualCluster, count: int) -> None:
+    crashed = cluster.crash_after(count)
     with suppress(TimeoutError):
         await asyncio.wait_for(crashed.wait(), 60)
-    await world.crash()
+    await cluster.crash()
     await asyncio.sleep(3)
-    await world.start()
+    await cluster.start()
 
 
 @pytest.mark.parametrize("count", FEW)
-@story
-async def test_a_crash_after_any_write_costs_only_time(world: World, count: int) -> None:
+@in_virtual_time
+async def test_a_crash_after_any_write_costs_only_time(cluster: VirtualCluster, count: int) -> None:
     """OPS-012, OPS-123, OPS-211"""
-    await begin(world)
-    await grow_and_shrink(world, count)
+    await begin(cluster)
+    await grow_and_shrink(cluster, count)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("count", range(1, 61))
-@story
-async def test_a_crash_after_each_of_sixty_writes(world: World, count: int) -> None:
-    await begin(world)
-    await grow_and_shrink(world, count)
+@in_virtual_time
+async def test_a_crash_after_each_of_sixty_writes(cluster: VirtualCluster, count: int) -> None:
+    await begin(cluster)
+    await grow_and_shrink(cluster, count)
 
 
 @pytest.mark.parametrize("seed", series([1, 2], 1))
-@story
-async def test_crash_upon_crash(world: World, seed: int) -> None:
-    await begin(world)
+@in_virtual_time
+async def test_crash_upon_crash(cluster: VirtualCluster, seed: int) -> None:
+    await begin(cluster)
     numbers = random.Random(seed)
-    await grow_and_shrink(world, *(numbers.randint(1, 30) for _ in range(5)))
+    await grow_and_shrink(cluster, *(numbers.randint(1, 30) for _ in range(5)))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
-@story
-async def test_crash_upon_crash_many_times(world: World, seed: int) -> None:
-    await begin(world)
+@in_virtual_time
+async def test_crash_upon_crash_many_times(cluster: VirtualCluster, seed: int) -> None:
+    await begin(cluster)
     numbers = random.Random(seed)
-    await grow_and_shrink(world, *(numbers.randint(1, 60) for _ in range(8)))
+    await grow_and_shrink(cluster, *(numbers.randint(1, 60) for _ in range(8)))
 
 
 @pytest.mark.parametrize("seed", series([1, 2, 3], 3))
-@story
-async def test_a_bad_day_of_the_api_server_costs_only_time(world: World, seed: int) -> None:
+@in_virtual_time
+async def test_a_bad_day_of_the_api_server_costs_only_time(cluster: VirtualCluster, seed: int) -> None:
     """Every third write of the controller fails, some of them after they were done."""
-    await begin(world)
-    await _weather(world, seed)
+    await begin(cluster)
+    await _weather(cluster, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
-@story
-async def test_many_bad_days_of_the_api_server(world: World, seed: int) -> None:
-    await begin(world)
-    await _weather(world, seed)
+@in_virtual_time
+async def test_many_bad_days_of_the_api_server(cluster: VirtualCluster, seed: int) -> None:
+    await begin(cluster)
+    await _weather(cluster, seed)
 
 
-async def _weather(world: World, seed: int) -> None:
+async def _weather(cluster: VirtualCluster, seed: int) -> None:
     numbers = random.Random(seed)
     errors: tuple[type[KubeError], ...] = (Conflict, ServerUnavailable, TooManyRequests)
 
@@ -155,44 +155,44 @@ async def _weather(world: World, seed: int) -> None:
         if numbers.random() < 1 / 6:
             raise numbers.choice(errors)("bad weather")
 
-    await world.start()
-    world.wire.refuse = maybe
-    world.wire.after = maybe
+    await cluster.start()
+    cluster.wire.refuse = maybe
+    cluster.wire.after = maybe
     await asyncio.sleep(120)
-    world.wire.refuse = world.wire.after = lambda write: None
-    await until(lambda: all_running(world), 180)
+    cluster.wire.refuse = cluster.wire.after = lambda write: None
+    await until(lambda: all_running(cluster), 180)
     await asyncio.sleep(90)
-    await check_one_machine_per_claim(world)
-    world.wire.refuse = world.wire.after = maybe
-    await world.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
+    await check_one_machine_per_claim(cluster)
+    cluster.wire.refuse = cluster.wire.after = maybe
+    await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
     await asyncio.sleep(120)
-    world.wire.refuse = world.wire.after = lambda write: None
-    await until(lambda: empty(world), 600)
+    cluster.wire.refuse = cluster.wire.after = lambda write: None
+    await until(lambda: empty(cluster), 600)
 
 
-@story
-async def test_a_cloud_short_of_everything_cheap_and_nodes_that_never_join(world: World) -> None:
+@in_virtual_time
+async def test_a_cloud_short_of_everything_cheap_and_nodes_that_never_join(cluster: VirtualCluster) -> None:
     """Faults of the cloud, on top of a crash: all pods run in the end."""
     faults = Faults(
         insufficient_capacity=(InsufficientCapacityRule(capacity_type="spot", count=4),),
         registration=(RegistrationRule(never=True, count=1),),
     )
-    await begin(world, faults)
-    await world.start()
-    await _crash(world, 9)
-    await until(lambda: all_running(world), 2500, 5)
+    await begin(cluster, faults)
+    await cluster.start()
+    await _crash(cluster, 9)
+    await until(lambda: all_running(cluster), 2500, 5)
     await asyncio.sleep(1000)
-    await check_one_machine_per_claim(world)
+    await check_one_machine_per_claim(cluster)
 
 
-@story
-async def test_a_fresh_start_on_a_quiet_cluster_writes_nothing(world: World) -> None:
+@in_virtual_time
+async def test_a_fresh_start_on_a_quiet_cluster_writes_nothing(cluster: VirtualCluster) -> None:
     """What is right already is left alone: a restart is no event."""
-    await begin(world)
-    await world.start()
-    await until(lambda: all_running(world), 120)
+    await begin(cluster)
+    await cluster.start()
+    await until(lambda: all_running(cluster), 120)
     await asyncio.sleep(60)
-    await world.stop()
-    await world.start()
+    await cluster.stop()
+    await cluster.start()
     await asyncio.sleep(120)
-    assert world.writes() == []
+    assert cluster.writes() == []

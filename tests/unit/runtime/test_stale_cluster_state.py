@@ -16,68 +16,68 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock, run_virtual
 from karpenter.state import ClusterState
 from support.builders import node, pod
-from support.world import START, World, refusing, story, until
+from support.virtual_cluster import START, VirtualCluster, in_virtual_time, refusing, until
 
 OPEN = Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),))
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
 
 
-async def empty_machine(world: World, disruption: Disruption = OPEN) -> None:
-    await world.node_class()
-    await world.pool(disruption=disruption)
-    await world.start()
-    await world.claim("n0", pool="np")
+async def empty_machine(cluster: VirtualCluster, disruption: Disruption = OPEN) -> None:
+    await cluster.node_class()
+    await cluster.pool(disruption=disruption)
+    await cluster.start()
+    await cluster.claim("n0", pool="np")
     await asyncio.sleep(0.1)
-    await world.join("n0", "n0")
+    await cluster.join("n0", "n0")
     await asyncio.sleep(0.5)
 
 
-async def _leaves(world: World) -> bool:
-    return (await world.get_claim("n0")).metadata.deletion_timestamp is not None
+async def _leaves(cluster: VirtualCluster) -> bool:
+    return (await cluster.get_claim("n0")).metadata.deletion_timestamp is not None
 
 
-@story
-async def test_a_pod_the_watch_has_not_shown_keeps_its_node(world: World) -> None:
+@in_virtual_time
+async def test_a_pod_the_watch_has_not_shown_keeps_its_node(cluster: VirtualCluster) -> None:
     """The taint closes the node, then the API server itself is asked who is there."""
-    await empty_machine(world)
+    await empty_machine(cluster)
     await asyncio.sleep(20)
-    await world.running("unseen", "n0")
-    assert world.manager is not None
-    state = world.manager.state
+    await cluster.running("unseen", "n0")
+    assert cluster.manager is not None
+    state = cluster.manager.state
     await asyncio.sleep(0.1)
     state.remove_pod(("default", "unseen"))
-    await world.kube.patch(kinds.NODE_CLAIM, "n0", {"status": {"lastPodEventTime": None}}, subresource="status")
+    await cluster.kube.patch(kinds.NODE_CLAIM, "n0", {"status": {"lastPodEventTime": None}}, subresource="status")
     await asyncio.sleep(60)
-    assert not await _leaves(world)
-    assert not [write for write in world.wire.writes if write.verb == "evict"]
+    assert not await _leaves(cluster)
+    assert not [write for write in cluster.wire.writes if write.verb == "evict"]
 
 
-@story
-async def test_nothing_is_removed_while_a_watch_fails(world: World) -> None:
-    await empty_machine(world)
-    assert world.manager is not None
-    world.manager.informers.pods.fault = ServerUnavailable("the stream broke")
+@in_virtual_time
+async def test_nothing_is_removed_while_a_watch_fails(cluster: VirtualCluster) -> None:
+    await empty_machine(cluster)
+    assert cluster.manager is not None
+    cluster.manager.informers.pods.fault = ServerUnavailable("the stream broke")
     await asyncio.sleep(120)
-    assert not await _leaves(world)
-    world.manager.informers.pods.fault = None
-    await until(lambda: _leaves(world), 60)
+    assert not await _leaves(cluster)
+    cluster.manager.informers.pods.fault = None
+    await until(lambda: _leaves(cluster), 60)
 
 
-@story
-async def test_a_write_of_somebody_else_does_not_stop_a_removal(world: World) -> None:
+@in_virtual_time
+async def test_a_write_of_somebody_else_does_not_stop_a_removal(cluster: VirtualCluster) -> None:
     """DIS-302"""
-    await empty_machine(world)
-    world.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node")
-    await until(lambda: _leaves(world), 40)
-    assert not world.lines("failed terminating nodes while executing a disruption command")
+    await empty_machine(cluster)
+    cluster.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node")
+    await until(lambda: _leaves(cluster), 40)
+    assert not cluster.lines("failed terminating nodes while executing a disruption command")
 
 
-@story
-async def test_a_budget_over_a_daemon_set_keeps_an_empty_node(world: World) -> None:
+@in_virtual_time
+async def test_a_budget_over_a_daemon_set_keeps_an_empty_node(cluster: VirtualCluster) -> None:
     """DIS-081, DIS-085: evicting its pod would be refused for ever."""
-    await empty_machine(world)
-    await world.running("agent", "n0", meta={"labels": {"app": "agent"}, "owner_references": (DAEMON,)})
-    await world.kube.create(
+    await empty_machine(cluster)
+    await cluster.running("agent", "n0", meta={"labels": {"app": "agent"}, "owner_references": (DAEMON,)})
+    await cluster.kube.create(
         kinds.POD_DISRUPTION_BUDGET,
         PodDisruptionBudget(
             metadata=ObjectMeta(name="strict", namespace="default"),
@@ -86,58 +86,58 @@ async def test_a_budget_over_a_daemon_set_keeps_an_empty_node(world: World) -> N
         ),
     )
     await asyncio.sleep(90)
-    assert not await _leaves(world)
-    events = await world.events("DisruptionBlocked")
+    assert not await _leaves(cluster)
+    events = await cluster.events("DisruptionBlocked")
     assert any("PodDisruptionBudget=[default/strict]" in event.message for event in events)
 
 
-@story
-async def test_a_closed_budget_is_said_on_the_pool(world: World) -> None:
+@in_virtual_time
+async def test_a_closed_budget_is_said_on_the_pool(cluster: VirtualCluster) -> None:
     """DIS-149"""
-    await empty_machine(world, Disruption(consolidate_after="0s", budgets=(Budget(nodes="0"),)))
+    await empty_machine(cluster, Disruption(consolidate_after="0s", budgets=(Budget(nodes="0"),)))
     await asyncio.sleep(60)
-    assert not await _leaves(world)
-    about = {event.involved_object.kind for event in await world.events("DisruptionBlocked")}
+    assert not await _leaves(cluster)
+    about = {event.involved_object.kind for event in await cluster.events("DisruptionBlocked")}
     assert about == {"NodePool"}
 
 
-@story
-async def test_a_pool_that_never_consolidates_is_said_as_such(world: World) -> None:
+@in_virtual_time
+async def test_a_pool_that_never_consolidates_is_said_as_such(cluster: VirtualCluster) -> None:
     """DIS-105; OPS-514: Node and NodeClaim get the event."""
-    await empty_machine(world, Disruption(consolidate_after="Never"))
+    await empty_machine(cluster, Disruption(consolidate_after="Never"))
     await asyncio.sleep(60)
-    events = await world.events("Unconsolidatable")
+    events = await cluster.events("Unconsolidatable")
     assert {event.involved_object.kind for event in events} == {"Node", "NodeClaim"}
 
 
-@story
-async def test_a_claim_whose_node_cannot_be_written_is_given_up_in_time(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_whose_node_cannot_be_written_is_given_up_in_time(cluster: VirtualCluster) -> None:
     """OPS-004, OPS-051: a step that fails does not keep liveness from being judged."""
-    await world.start()
-    await world.claim("c")
+    await cluster.start()
+    await cluster.claim("c")
     await asyncio.sleep(0.1)
-    world.wire.refuse = refusing(lambda: Forbidden("no", status=403), 10_000, "patch Node")
-    await world.join("c")
+    cluster.wire.refuse = refusing(lambda: Forbidden("no", status=403), 10_000, "patch Node")
+    await cluster.join("c")
     await asyncio.sleep(17 * 60)
-    assert world.lines("terminating due to timeout")
-    assert world.lines("Reconciler error")
+    assert cluster.lines("terminating due to timeout")
+    assert cluster.lines("Reconciler error")
 
 
-@story
-async def test_a_node_that_opened_is_drained_although_its_claim_never_said_registered(world: World) -> None:
+@in_virtual_time
+async def test_a_node_that_opened_is_drained_although_its_claim_never_said_registered(cluster: VirtualCluster) -> None:
     """The write of the claim's status was lost after the Node had been opened."""
-    await world.start()
-    await world.claim("c")
+    await cluster.start()
+    await cluster.claim("c")
     await asyncio.sleep(0.1)
-    world.wire.refuse = refusing(lambda: ServerUnavailable("lost", status=503), 10_000, "patch NodeClaim/status")
-    await world.join("c")
+    cluster.wire.refuse = refusing(lambda: ServerUnavailable("lost", status=503), 10_000, "patch NodeClaim/status")
+    await cluster.join("c")
     await asyncio.sleep(1)
-    await world.running("early", "node-c")
-    world.wire.refuse = lambda write: None
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.running("early", "node-c")
+    cluster.wire.refuse = lambda write: None
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3)
-    assert [write.name for write in world.wire.writes if write.verb == "evict"] == ["early"]
-    assert world.cloud.instances != {}
+    assert [write.name for write in cluster.wire.writes if write.verb == "evict"] == ["early"]
+    assert cluster.cloud.instances != {}
 
 
 def test_a_bound_pod_whose_requests_cannot_be_read_still_keeps_its_node_from_being_empty() -> None:

@@ -12,7 +12,7 @@ from karpenter.model import labels
 from karpenter.model.clock import rfc3339
 from karpenter.runtime.termination_deadline import tighten_deadline
 from support.builders import NOW
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 MINUTE = timedelta(minutes=1)
 
@@ -27,38 +27,38 @@ MINUTE = timedelta(minutes=1)
         pytest.param(rfc3339(NOW + MINUTE), False, id="earlier"),
     ],
 )
-@story
+@in_virtual_time
 async def test_a_deadline_is_written_unless_the_claim_has_one_that_is_not_later(
-    world: World, stored: str, is_written: bool
+    cluster: VirtualCluster, stored: str, is_written: bool
 ) -> None:
     """K15-016"""
     notes = {labels.TERMINATION_TIMESTAMP: stored} if stored else {}
-    claim = await world.claim(metadata={"annotations": notes})
-    assert await tighten_deadline(world.kube, claim, NOW + 5 * MINUTE) is is_written
-    now = (await world.get_claim()).metadata.annotations[labels.TERMINATION_TIMESTAMP]
+    claim = await cluster.claim(metadata={"annotations": notes})
+    assert await tighten_deadline(cluster.kube, claim, NOW + 5 * MINUTE) is is_written
+    now = (await cluster.get_claim()).metadata.annotations[labels.TERMINATION_TIMESTAMP]
     assert now == (rfc3339(NOW + 5 * MINUTE) if is_written else stored)
 
 
-@story
-async def test_a_claim_that_changed_meanwhile_is_read_again(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_that_changed_meanwhile_is_read_again(cluster: VirtualCluster) -> None:
     """K15-211, K15-016: conflicts are retried, and what somebody else wrote meanwhile counts."""
-    old = await world.claim()
-    await world.kube.patch(NODE_CLAIM, "c", {"metadata": {"annotations": {"a": "b"}}})
-    assert await tighten_deadline(world.kube, old, NOW + 5 * MINUTE)
+    old = await cluster.claim()
+    await cluster.kube.patch(NODE_CLAIM, "c", {"metadata": {"annotations": {"a": "b"}}})
+    assert await tighten_deadline(cluster.kube, old, NOW + 5 * MINUTE)
     earlier = {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: rfc3339(NOW + MINUTE)}}}
-    await world.kube.patch(NODE_CLAIM, "c", earlier)
-    assert not await tighten_deadline(world.kube, old, NOW + 5 * MINUTE)
+    await cluster.kube.patch(NODE_CLAIM, "c", earlier)
+    assert not await tighten_deadline(cluster.kube, old, NOW + 5 * MINUTE)
 
 
-@story
-async def test_a_claim_that_keeps_changing_is_left_to_the_next_pass(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_that_keeps_changing_is_left_to_the_next_pass(cluster: VirtualCluster) -> None:
     """K15-211"""
-    claim = await world.claim()
+    claim = await cluster.claim()
 
     def always(verb: str, plural: str, name: str) -> None:
         if verb == "patch" and plural == "nodeclaims":
             raise Conflict("changed")
 
-    world.server.raise_injected_fault = always  # type: ignore[method-assign]
+    cluster.server.raise_injected_fault = always  # type: ignore[method-assign]
     with pytest.raises(Conflict, match="keeps changing"):
-        await tighten_deadline(world.kube, claim, NOW)
+        await tighten_deadline(cluster.kube, claim, NOW)

@@ -15,7 +15,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.metrics.exposition import render_sync
 from karpenter.model import clock, conditions, freezes, labels
 from support.metrics_scrape import Scrape
-from support.world import START, World, story, until
+from support.virtual_cluster import START, VirtualCluster, in_virtual_time, until
 
 FROZEN, INVALID = "DisruptionFrozen", "DisruptionSettingsValid"
 OPEN = Budget(nodes="100%")
@@ -23,45 +23,45 @@ OPEN = Budget(nodes="100%")
 NIGHT = Budget(nodes="0", schedule="0 0 * * *", duration="1h")
 
 
-async def machine(world: World, *budgets: Budget, notes: Mapping[str, str] = {}) -> None:
+async def machine(cluster: VirtualCluster, *budgets: Budget, notes: Mapping[str, str] = {}) -> None:
     """A running controller and an empty machine of a pool with these budgets and annotations."""
-    await world.node_class()
-    await world.pool(disruption=Disruption(budgets=budgets))
-    await annotate(world, dict(notes))
-    await world.start()
-    await world.claim("n0", pool="np")
+    await cluster.node_class()
+    await cluster.pool(disruption=Disruption(budgets=budgets))
+    await annotate(cluster, dict(notes))
+    await cluster.start()
+    await cluster.claim("n0", pool="np")
     await asyncio.sleep(0.1)
-    await world.join("n0", "n0")
+    await cluster.join("n0", "n0")
     await asyncio.sleep(6)
 
 
-async def annotate(world: World, notes: Mapping[str, str | None]) -> None:
-    await world.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": dict(notes)}})
+async def annotate(cluster: VirtualCluster, notes: Mapping[str, str | None]) -> None:
+    await cluster.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": dict(notes)}})
 
 
-async def freeze_cluster(world: World, **data: str) -> None:
+async def freeze_cluster(cluster: VirtualCluster, **data: str) -> None:
     meta = ObjectMeta(name=freezes.FREEZE_CONFIG_MAP, namespace=freezes.FREEZE_NAMESPACE)
-    await world.kube.create(kinds.CONFIG_MAP, ConfigMap(metadata=meta, data=data))
+    await cluster.kube.create(kinds.CONFIG_MAP, ConfigMap(metadata=meta, data=data))
 
 
-async def thaw_cluster(world: World) -> None:
-    await world.kube.delete(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
+async def thaw_cluster(cluster: VirtualCluster) -> None:
+    await cluster.kube.delete(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
 
 
-async def is_there(world: World) -> bool:
-    return await world.has(kinds.NODE, "n0")
+async def is_there(cluster: VirtualCluster) -> bool:
+    return await cluster.has(kinds.NODE, "n0")
 
 
-async def goes(world: World, within: timedelta = timedelta(minutes=1)) -> None:
+async def goes(cluster: VirtualCluster, within: timedelta = timedelta(minutes=1)) -> None:
     async def gone() -> bool:
-        return not await is_there(world)
+        return not await is_there(cluster)
 
     await until(gone, within.total_seconds())
 
 
-async def said(world: World, type_: str) -> tuple[str, str, str] | None:
+async def said(cluster: VirtualCluster, type_: str) -> tuple[str, str, str] | None:
     """Status, reason and message of a condition of the pool."""
-    pool: NodePool = await world.kube.get(kinds.NODE_POOL, "np")
+    pool: NodePool = await cluster.kube.get(kinds.NODE_POOL, "np")
     condition = conditions.find_condition(pool.status.conditions, type_)
     return None if condition is None else (condition.status, condition.reason, condition.message)
 
@@ -73,59 +73,59 @@ def after(hours: float) -> str:
 # -- windows ------------------------------------------------------------------------------------------------------------------
 
 
-@story
-async def test_a_closed_window_keeps_a_node_until_its_end(world: World) -> None:
+@in_virtual_time
+async def test_a_closed_window_keeps_a_node_until_its_end(cluster: VirtualCluster) -> None:
     """DIS-141: closed from midnight, when the story begins, to one."""
-    await machine(world, OPEN, NIGHT)
-    await asyncio.sleep(3500 - world.elapsed)
-    assert await is_there(world)
-    await goes(world, timedelta(minutes=3))
-    assert 3600 <= world.elapsed <= 3700
+    await machine(cluster, OPEN, NIGHT)
+    await asyncio.sleep(3500 - cluster.elapsed)
+    assert await is_there(cluster)
+    await goes(cluster, timedelta(minutes=3))
+    assert 3600 <= cluster.elapsed <= 3700
 
 
-@story
-async def test_a_schedule_is_read_in_its_time_zone(world: World) -> None:
+@in_virtual_time
+async def test_a_schedule_is_read_in_its_time_zone(cluster: VirtualCluster) -> None:
     """API-083 Beyond: midnight in UTC is no midnight in Seoul."""
-    await machine(world, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Seoul"}]'})
-    await goes(world)
+    await machine(cluster, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Seoul"}]'})
+    await goes(cluster)
 
 
-@story
-async def test_a_date_opens_a_closed_pool(world: World) -> None:
-    await machine(world, Budget(nodes="0"), notes={labels.BUDGET_WINDOWS: f'[{{"until": "{after(0.5)}"}}]'})
-    await asyncio.sleep(1700 - world.elapsed)
-    assert await is_there(world)
-    await goes(world, timedelta(minutes=3))
+@in_virtual_time
+async def test_a_date_opens_a_closed_pool(cluster: VirtualCluster) -> None:
+    await machine(cluster, Budget(nodes="0"), notes={labels.BUDGET_WINDOWS: f'[{{"until": "{after(0.5)}"}}]'})
+    await asyncio.sleep(1700 - cluster.elapsed)
+    assert await is_there(cluster)
+    await goes(cluster, timedelta(minutes=3))
 
 
-@story
-async def test_settings_that_cannot_be_read_close_the_pool_and_are_said(world: World) -> None:
+@in_virtual_time
+async def test_settings_that_cannot_be_read_close_the_pool_and_are_said(cluster: VirtualCluster) -> None:
     """API-086, API-088 (Beyond), DIS-052, DIS-143, DIS-S009"""
-    await machine(world, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Soul"}]'})
+    await machine(cluster, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Soul"}]'})
     await asyncio.sleep(1800)
-    assert await is_there(world)
+    assert await is_there(cluster)
     path = f"metadata.annotations[{labels.BUDGET_WINDOWS}][1].timeZone"
-    actual = await said(world, INVALID)
+    actual = await said(cluster, INVALID)
     assert actual is not None
     assert actual[:2] == ("False", "DisruptionSettingsInvalid")
     assert actual[2].startswith(path)
-    assert any(path in event.message for event in await world.events("NodePoolAdvice"))
-    (line,) = world.lines("detected disruption budget errors")
+    assert any(path in event.message for event in await cluster.events("NodePoolAdvice"))
+    (line,) = cluster.lines("detected disruption budget errors")
     assert line["level"] == "ERROR"
     assert line["error"].startswith(f"NodePool np: {path}")
-    assert (await world.pool_condition("Ready"))[0] == "True"
-    await annotate(world, {labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Seoul"}]'})
-    await goes(world)
-    assert await said(world, INVALID) is None
+    assert (await cluster.pool_condition("Ready"))[0] == "True"
+    await annotate(cluster, {labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Seoul"}]'})
+    await goes(cluster)
+    assert await said(cluster, INVALID) is None
 
 
-@story
-async def test_an_annotation_that_is_mended_wrongly_is_said_again(world: World) -> None:
-    await machine(world, OPEN, notes={labels.MINIMUM_NODE_AGE: "old"})
-    before = await world.events("NodePoolAdvice")
-    await annotate(world, {labels.MINIMUM_NODE_AGE: "older"})
+@in_virtual_time
+async def test_an_annotation_that_is_mended_wrongly_is_said_again(cluster: VirtualCluster) -> None:
+    await machine(cluster, OPEN, notes={labels.MINIMUM_NODE_AGE: "old"})
+    before = await cluster.events("NodePoolAdvice")
+    await annotate(cluster, {labels.MINIMUM_NODE_AGE: "older"})
     await asyncio.sleep(1)
-    texts = [event.message for event in await world.events("NodePoolAdvice")]
+    texts = [event.message for event in await cluster.events("NodePoolAdvice")]
     assert len(texts) == len(before) + 1
     assert any("'older'" in text for text in texts)
 
@@ -133,70 +133,70 @@ async def test_an_annotation_that_is_mended_wrongly_is_said_again(world: World) 
 # -- freezes ------------------------------------------------------------------------------------------------------------------
 
 
-@story
-async def test_a_frozen_pool_keeps_its_nodes_until_the_freeze_ends(world: World) -> None:
-    await machine(world, OPEN, notes={labels.FREEZE: "release", labels.FREEZE_UNTIL: after(1)})
+@in_virtual_time
+async def test_a_frozen_pool_keeps_its_nodes_until_the_freeze_ends(cluster: VirtualCluster) -> None:
+    await machine(cluster, OPEN, notes={labels.FREEZE: "release", labels.FREEZE_UNTIL: after(1)})
     text = f"frozen by metadata.annotations[{labels.FREEZE}] until {after(1)}: release"
-    assert await said(world, FROZEN) == ("True", "NodePoolFrozen", text)
-    (event,) = await world.events(FROZEN)
+    assert await said(cluster, FROZEN) == ("True", "NodePoolFrozen", text)
+    (event,) = await cluster.events(FROZEN)
     assert (event.type, event.message) == ("Normal", f"No node is disrupted: {text}")
-    assert world.manager is not None
-    assert Scrape(render_sync(world.manager.metrics.registry)).value("karpenter_nodepools_frozen", nodepool="np") == 1
-    await asyncio.sleep(3550 - world.elapsed)
-    assert await is_there(world)
-    assert await world.events("DisruptionBlocked", "NodePool") == []
-    await goes(world, timedelta(minutes=3))
-    assert await said(world, FROZEN) is None
-    assert len(await world.events("DisruptionThawed")) == 1
+    assert cluster.manager is not None
+    assert Scrape(render_sync(cluster.manager.metrics.registry)).value("karpenter_nodepools_frozen", nodepool="np") == 1
+    await asyncio.sleep(3550 - cluster.elapsed)
+    assert await is_there(cluster)
+    assert await cluster.events("DisruptionBlocked", "NodePool") == []
+    await goes(cluster, timedelta(minutes=3))
+    assert await said(cluster, FROZEN) is None
+    assert len(await cluster.events("DisruptionThawed")) == 1
 
 
-@story
-async def test_one_config_map_freezes_everything_at_once(world: World) -> None:
+@in_virtual_time
+async def test_one_config_map_freezes_everything_at_once(cluster: VirtualCluster) -> None:
     """A machine that was chosen already is spared by the second look."""
-    await machine(world, OPEN)
+    await machine(cluster, OPEN)
     await asyncio.sleep(8)
-    await freeze_cluster(world, reason="audit")
+    await freeze_cluster(cluster, reason="audit")
     await asyncio.sleep(600)
-    assert await is_there(world)
+    assert await is_there(cluster)
     text = "frozen by ConfigMap kube-system/karpenter-freeze: audit"
-    assert await said(world, FROZEN) == ("True", "ClusterFrozen", text)
-    (line,) = world.lines("freeze of the cluster")
+    assert await said(cluster, FROZEN) == ("True", "ClusterFrozen", text)
+    (line,) = cluster.lines("freeze of the cluster")
     assert line["freeze"] == text
-    await thaw_cluster(world)
-    await goes(world)
-    assert await said(world, FROZEN) is None
-    assert len(world.lines("freeze of the cluster taken away")) == 1
+    await thaw_cluster(cluster)
+    await goes(cluster)
+    assert await said(cluster, FROZEN) is None
+    assert len(cluster.lines("freeze of the cluster taken away")) == 1
 
 
-@story
-async def test_a_new_process_knows_of_the_freeze_before_it_decides_anything(world: World) -> None:
-    await freeze_cluster(world)
-    await machine(world, OPEN)
-    await world.stop()
-    await world.start()
+@in_virtual_time
+async def test_a_new_process_knows_of_the_freeze_before_it_decides_anything(cluster: VirtualCluster) -> None:
+    await freeze_cluster(cluster)
+    await machine(cluster, OPEN)
+    await cluster.stop()
+    await cluster.start()
     await asyncio.sleep(600)
-    assert await is_there(world)
+    assert await is_there(cluster)
 
 
 @pytest.mark.parametrize("data", [{"until": "tomorrow"}, {"untill": "2026-01-01T00:00:00Z"}, {"enabled": "false"}])
-@story
-async def test_a_freeze_that_cannot_be_read_freezes_and_says_so(world: World, data: dict[str, str]) -> None:
-    await freeze_cluster(world, **data)
-    await machine(world, OPEN)
+@in_virtual_time
+async def test_a_freeze_that_cannot_be_read_freezes_and_says_so(cluster: VirtualCluster, data: dict[str, str]) -> None:
+    await freeze_cluster(cluster, **data)
+    await machine(cluster, OPEN)
     await asyncio.sleep(1800)
-    assert await is_there(world)
-    actual = await said(world, FROZEN)
+    assert await is_there(cluster)
+    actual = await said(cluster, FROZEN)
     assert actual is not None
     assert actual[:2] == ("True", "FreezeUnreadable")
     assert f"data.{next(iter(data))}" in actual[2]
-    (event,) = await world.events(FROZEN)
+    (event,) = await cluster.events(FROZEN)
     assert event.type == "Warning"
-    assert len(world.lines("freeze of the cluster cannot be read in full")) == 1
+    assert len(cluster.lines("freeze of the cluster cannot be read in full")) == 1
 
 
-@story
-async def test_other_config_maps_freeze_nothing(world: World) -> None:
+@in_virtual_time
+async def test_other_config_maps_freeze_nothing(cluster: VirtualCluster) -> None:
     for name, namespace in ((freezes.FREEZE_CONFIG_MAP, "default"), ("other", freezes.FREEZE_NAMESPACE)):
-        await world.kube.create(kinds.CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace)))
-    await machine(world, OPEN)
-    await goes(world)
+        await cluster.kube.create(kinds.CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace)))
+    await machine(cluster, OPEN)
+    await goes(cluster)

@@ -20,7 +20,7 @@ from karpenter.runtime.workqueue import WorkQueue
 from karpenter.termination.pod_eviction import EvictionLimits, EvictionQueue
 from support import metrics_scrape
 from support.builders import budget, node, pod
-from support.world import World, story, until
+from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
@@ -44,9 +44,9 @@ class Server:
         return [name for _, name in self.asked]
 
 
-def evictor(world: World, server: Server, pace: EvictionLimits | None = None) -> EvictionQueue:
+def evictor(cluster: VirtualCluster, server: Server, pace: EvictionLimits | None = None) -> EvictionQueue:
     """An evictor at work on a server of its own."""
-    assert world.manager is not None
+    assert cluster.manager is not None
     faults: list[tuple[str, Exception]] = []
 
     def fail(key: str, error: Exception) -> None:
@@ -55,8 +55,8 @@ def evictor(world: World, server: Server, pace: EvictionLimits | None = None) ->
 
     pace = pace or EvictionLimits()
     queue: WorkQueue[str] = WorkQueue()
-    made = EvictionQueue(replace(world.manager.context, kube=cast(Any, server)), pace, queue.add)
-    world.also(Reconciler("test", made.reconcile, pace.workers, queue=queue, on_error=fail).run())
+    made = EvictionQueue(replace(cluster.manager.context, kube=cast(Any, server)), pace, queue.add)
+    cluster.also(Reconciler("test", made.reconcile, pace.workers, queue=queue, on_error=fail).run())
     return made
 
 
@@ -74,17 +74,19 @@ def most_within(times: list[float], seconds: float) -> int:
     return most
 
 
-def counted(world: World, series: str, **labels: str) -> float:
-    assert world.manager is not None
-    return metrics_scrape.counted(world.manager.metrics.registry, f"karpenter_{series}", labels) or 0.0
+def counted(cluster: VirtualCluster, series: str, **labels: str) -> float:
+    assert cluster.manager is not None
+    return metrics_scrape.counted(cluster.manager.metrics.registry, f"karpenter_{series}", labels) or 0.0
 
 
-@story
-async def test_two_hundred_nodes_of_twenty_pods_keep_within_the_limit_and_within_a_minute(world: World) -> None:
+@in_virtual_time
+async def test_two_hundred_nodes_of_twenty_pods_keep_within_the_limit_and_within_a_minute(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-702, DIS-036: a burst of a thousand, a hundred a second after that; nobody is asked twice."""
-    await world.start()
+    await cluster.start()
     server = Server()
-    made = evictor(world, server)
+    made = evictor(cluster, server)
     started = asyncio.get_running_loop().time()
     for number in range(200):
         made.set_pods(node(f"n{number}", {}), pods_of(f"n{number}", 20))
@@ -97,33 +99,33 @@ async def test_two_hundred_nodes_of_twenty_pods_keep_within_the_limit_and_within
         assert most_within(times, seconds) <= 1000 + 100 * seconds + 1
 
 
-@story
-async def test_the_pace_grows_with_what_the_process_is_given(world: World) -> None:
+@in_virtual_time
+async def test_the_pace_grows_with_what_the_process_is_given(cluster: VirtualCluster) -> None:
     """OPS-701: the numbers come from the settings."""
-    await world.start()
+    await cluster.start()
     server = Server(seconds=0.0)
-    made = evictor(world, server, EvictionLimits(per_second=2.0, burst=3, workers=5))
+    made = evictor(cluster, server, EvictionLimits(per_second=2.0, burst=3, workers=5))
     started = asyncio.get_running_loop().time()
     made.set_pods(node("n", {}), pods_of("n", 9))
     await asyncio.sleep(4)
     assert [round(at - started, 1) for at, _ in server.asked] == [0.0, 0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
 
 
-@story
-async def test_pods_leave_their_node_the_cheapest_first(world: World) -> None:
+@in_virtual_time
+async def test_pods_leave_their_node_the_cheapest_first(cluster: VirtualCluster) -> None:
     """DIS §17 Beyond: by deletion cost and priority, inside a tier."""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.1)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(1)
-    await world.running("a-dear", "node-c", meta={"annotations": {DELETION_COST_ANNOTATION: "1000000"}})
-    await world.running("b-high", "node-c", priority=100)
-    await world.running("c-plain", "node-c")
-    await world.running("d-cheap", "node-c", meta={"annotations": {DELETION_COST_ANNOTATION: "-1000000"}})
-    await world.kube.delete(kinds.NODE, "node-c")
+    await cluster.running("a-dear", "node-c", meta={"annotations": {DELETION_COST_ANNOTATION: "1000000"}})
+    await cluster.running("b-high", "node-c", priority=100)
+    await cluster.running("c-plain", "node-c")
+    await cluster.running("d-cheap", "node-c", meta={"annotations": {DELETION_COST_ANNOTATION: "-1000000"}})
+    await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(3)
-    assert [write.name for write in world.wire.writes if write.verb == "evict"] == [
+    assert [write.name for write in cluster.wire.writes if write.verb == "evict"] == [
         "d-cheap",
         "c-plain",
         "b-high",
@@ -131,46 +133,46 @@ async def test_pods_leave_their_node_the_cheapest_first(world: World) -> None:
     ]
 
 
-@story
-async def test_a_refused_pod_is_asked_for_with_pauses_that_grow_to_ten_seconds(world: World) -> None:
+@in_virtual_time
+async def test_a_refused_pod_is_asked_for_with_pauses_that_grow_to_ten_seconds(cluster: VirtualCluster) -> None:
     """DIS-035: a tenth of a second at first."""
-    await world.start()
+    await cluster.start()
 
     def refuse(name: str) -> None:
         raise ServerUnavailable(SEVERAL, status=500)
 
     server = Server(answer=refuse, seconds=0.0)
-    evictor(world, server).set_pods(node("n", {}), pods_of("n", 1))
+    evictor(cluster, server).set_pods(node("n", {}), pods_of("n", 1))
     await asyncio.sleep(60)
     pauses = [round(later - earlier, 1) for (earlier, _), (later, _) in pairwise(server.asked)]
     assert pauses[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
     assert max(pauses) == 10.0
 
 
-@story
-async def test_a_server_that_names_a_pause_is_given_it(world: World) -> None:
+@in_virtual_time
+async def test_a_server_that_names_a_pause_is_given_it(cluster: VirtualCluster) -> None:
     """429 with Retry-After."""
-    await world.start()
+    await cluster.start()
 
     def refuse(name: str) -> None:
         raise TooManyRequests("the budget is being processed", retry_after_seconds=7)
 
     server = Server(answer=refuse, seconds=0.0)
-    evictor(world, server).set_pods(node("n", {}), pods_of("n", 1))
+    evictor(cluster, server).set_pods(node("n", {}), pods_of("n", 1))
     await asyncio.sleep(30)
     assert [round(later - earlier) for (earlier, _), (later, _) in pairwise(server.asked)][:3] == [7, 7, 7]
 
 
-@story
-async def test_a_pod_that_is_wanted_no_more_is_left_alone(world: World) -> None:
+@in_virtual_time
+async def test_a_pod_that_is_wanted_no_more_is_left_alone(cluster: VirtualCluster) -> None:
     """DIS-532: protected meanwhile, or its node given back; K15-424: a refusal is not retried once the node is gone."""
-    await world.start()
+    await cluster.start()
 
     def refuse(name: str) -> None:
         raise TooManyRequests("budget")
 
     server = Server(answer=refuse)
-    made = evictor(world, server)
+    made = evictor(cluster, server)
     first, second = pods_of("n", 2)
     made.set_pods(node("n", {}), [first, second])
     await asyncio.sleep(3)
@@ -187,28 +189,30 @@ async def test_a_pod_that_is_wanted_no_more_is_left_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [NotFound("gone", status=404), Conflict("other uid", status=409)], ids=["404", "409"])
-@story
-async def test_a_pod_that_is_not_the_one_meant_is_dropped_without_a_word(world: World, error: KubeError) -> None:
+@in_virtual_time
+async def test_a_pod_that_is_not_the_one_meant_is_dropped_without_a_word(
+    cluster: VirtualCluster, error: KubeError
+) -> None:
     """DIS-S303, DIS-531, K15-424: it leaves the queue."""
-    await world.start()
+    await cluster.start()
 
     def refuse(name: str) -> None:
         raise error
 
     server = Server(answer=refuse)
-    made = evictor(world, server)
+    made = evictor(cluster, server)
     made.set_pods(node("n", {}), pods_of("n", 1))
     await asyncio.sleep(5)
     assert server.names == ["n-00"]
     assert made.eviction_errors("n") == {}
-    assert await world.events() == []
-    assert counted(world, "pods_eviction_requests_total", code=str(error.status)) == 1
+    assert await cluster.events() == []
+    assert counted(cluster, "pods_eviction_requests_total", code=str(error.status)) == 1
 
 
-@story
-async def test_every_answer_is_counted_by_its_code(world: World) -> None:
+@in_virtual_time
+async def test_every_answer_is_counted_by_its_code(cluster: VirtualCluster) -> None:
     """OPS-444, DIS-424; a call without an answer has no code."""
-    await world.start()
+    await cluster.start()
     answers: dict[str, KubeError | None] = {
         "n-00": None,
         "n-01": TooManyRequests("budget"),
@@ -221,18 +225,18 @@ async def test_every_answer_is_counted_by_its_code(world: World) -> None:
         if error is not None:
             raise error
 
-    evictor(world, Server(answer=answer)).set_pods(node("n", {}), pods_of("n", 4))
+    evictor(cluster, Server(answer=answer)).set_pods(node("n", {}), pods_of("n", 4))
     await asyncio.sleep(0.05)
-    assert counted(world, "pods_eviction_requests_total", code="200") == 1
-    assert counted(world, "pods_eviction_requests_total", code="429") == 1
-    assert counted(world, "pods_eviction_requests_total", code="403") == 1
-    assert counted(world, "pods_eviction_requests_total", code="0") == 0
+    assert counted(cluster, "pods_eviction_requests_total", code="200") == 1
+    assert counted(cluster, "pods_eviction_requests_total", code="429") == 1
+    assert counted(cluster, "pods_eviction_requests_total", code="403") == 1
+    assert counted(cluster, "pods_eviction_requests_total", code="0") == 0
 
 
-@story
-async def test_a_fault_is_logged_once_and_a_refusal_never(world: World) -> None:
+@in_virtual_time
+async def test_a_fault_is_logged_once_and_a_refusal_never(cluster: VirtualCluster) -> None:
     """A budget is the pod owner's wish; a missing permission holds nodes and has to be mended."""
-    await world.start()
+    await cluster.start()
 
     def answer(name: str) -> None:
         raise (
@@ -241,9 +245,9 @@ async def test_a_fault_is_logged_once_and_a_refusal_never(world: World) -> None:
             else ServerUnavailable(SEVERAL, status=500)
         )
 
-    evictor(world, Server(answer=answer)).set_pods(node("n", {}), pods_of("n", 2))
+    evictor(cluster, Server(answer=answer)).set_pods(node("n", {}), pods_of("n", 2))
     await asyncio.sleep(60)
-    (line,) = world.lines("evicting pod failed")
+    (line,) = cluster.lines("evicting pod failed")
     assert line["Pod"] == {"namespace": "default", "name": "n-00"}
     assert line["Node"] == {"name": "n"}
 
@@ -253,38 +257,38 @@ async def test_a_fault_is_logged_once_and_a_refusal_never(world: World) -> None:
     [("Drifted", "Drifted"), ("Unhealthy", "Unhealthy"), ("", "Forceful Termination")],
     ids=["command", "K15-464: repair", "by-hand"],
 )
-@story
-async def test_an_evicted_pod_is_told_why_its_node_goes(world: World, given: str, reason: str) -> None:
+@in_virtual_time
+async def test_an_evicted_pod_is_told_why_its_node_goes(cluster: VirtualCluster, given: str, reason: str) -> None:
     """DIS-S304, DIS-534, OPS-445; OPS-523, DIS-399: the event `Evicted` has the reason.
 
     OPS-M13: without a reason on the claim, Forceful Termination is counted.
     """
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.1)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(1)
-    await world.running("busy", "node-c")
+    await cluster.running("busy", "node-c")
     if given:
-        await world.set_condition(kinds.NODE_CLAIM, "c", "DisruptionReason", "True", reason=given)
-    await world.kube.delete(kinds.NODE, "node-c")
-    await until(lambda: _has_event(world), 10)
-    (event,) = await world.events("Evicted", "busy")
+        await cluster.set_condition(kinds.NODE_CLAIM, "c", "DisruptionReason", "True", reason=given)
+    await cluster.kube.delete(kinds.NODE, "node-c")
+    await until(lambda: _has_event(cluster), 10)
+    (event,) = await cluster.events("Evicted", "busy")
     assert (event.type, event.message) == ("Normal", f"Evicted pod: {reason}")
-    assert counted(world, "pods_drained_total", reason=reason) == 1
+    assert counted(cluster, "pods_drained_total", reason=reason) == 1
 
 
-async def _has_event(world: World) -> bool:
-    return bool(await world.events("Evicted"))
+async def _has_event(cluster: VirtualCluster) -> bool:
+    return bool(await cluster.events("Evicted"))
 
 
-@story
-async def test_a_node_whose_claim_nobody_knows_gives_no_reason(world: World) -> None:
+@in_virtual_time
+async def test_a_node_whose_claim_nobody_knows_gives_no_reason(cluster: VirtualCluster) -> None:
     """DIS-534"""
-    await world.start()
-    evictor(world, Server()).set_pods(node("n", {}), pods_of("n", 1))
+    await cluster.start()
+    evictor(cluster, Server()).set_pods(node("n", {}), pods_of("n", 1))
     await asyncio.sleep(1)
-    assert counted(world, "pods_drained_total", reason="") == 1
+    assert counted(cluster, "pods_drained_total", reason="") == 1
 
 
 @pytest.mark.parametrize(
@@ -296,66 +300,68 @@ async def test_a_node_whose_claim_nobody_knows_gives_no_reason(world: World) -> 
     ],
     ids=["DIS-092", "DIS-093", "DIS-094"],
 )
-@story
-async def test_a_pod_is_told_what_its_annotation_does(world: World, value: str, type_: str, reason: str) -> None:
+@in_virtual_time
+async def test_a_pod_is_told_what_its_annotation_does(
+    cluster: VirtualCluster, value: str, type_: str, reason: str
+) -> None:
     """OPS-528, OPS-529; OPS-E9, API-S222: an invalid value gets a Warning event and protects nothing."""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.1)
-    await world.join()
-    await world.running("busy", "node-c", meta={"annotations": {labels.DO_NOT_DISRUPT: value}})
-    started = {"status": {"startTime": f"{world.clock.now():%Y-%m-%dT%H:%M:%SZ}"}}
-    await world.kube.patch(kinds.POD, "busy", started, "default", subresource="status")
+    await cluster.join()
+    await cluster.running("busy", "node-c", meta={"annotations": {labels.DO_NOT_DISRUPT: value}})
+    started = {"status": {"startTime": f"{cluster.clock.now():%Y-%m-%dT%H:%M:%SZ}"}}
+    await cluster.kube.patch(kinds.POD, "busy", started, "default", subresource="status")
     await asyncio.sleep(5)
-    await world.kube.delete(kinds.NODE, "node-c")
+    await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(30)
-    (event,) = await world.events(reason, "busy")
+    (event,) = await cluster.events(reason, "busy")
     assert event.type == type_
-    evicted = [write.name for write in world.wire.writes if write.verb == "evict"]
+    evicted = [write.name for write in cluster.wire.writes if write.verb == "evict"]
     assert evicted == ([] if value == "1h" else ["busy"])
 
 
-@story
-async def test_a_protection_that_ends_lets_its_pod_go_at_that_moment(world: World) -> None:
+@in_virtual_time
+async def test_a_protection_that_ends_lets_its_pod_go_at_that_moment(cluster: VirtualCluster) -> None:
     """DIS-091, DIS-525, K15-421: the drain looks again, and its pod is evicted once it may be."""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.1)
-    await world.join()
-    await world.running("busy", "node-c", meta={"annotations": {labels.DO_NOT_DISRUPT: "60s"}})
-    started = {"status": {"startTime": f"{world.clock.now():%Y-%m-%dT%H:%M:%SZ}"}}
-    await world.kube.patch(kinds.POD, "busy", started, "default", subresource="status")
+    await cluster.join()
+    await cluster.running("busy", "node-c", meta={"annotations": {labels.DO_NOT_DISRUPT: "60s"}})
+    started = {"status": {"startTime": f"{cluster.clock.now():%Y-%m-%dT%H:%M:%SZ}"}}
+    await cluster.kube.patch(kinds.POD, "busy", started, "default", subresource="status")
     await asyncio.sleep(1)
-    await world.kube.delete(kinds.NODE, "node-c")
+    await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(55)
-    assert "evict Pod" not in world.writes()
-    condition = await world.condition("c", "Drained")
+    assert "evict Pod" not in cluster.writes()
+    condition = await cluster.condition("c", "Drained")
     assert condition is not None
     assert condition[2].startswith("protected by the annotation karpenter.sh/do-not-disrupt until 2026-01-01T00:01:0")
     await asyncio.sleep(6)
-    assert "evict Pod" in world.writes()
+    assert "evict Pod" in cluster.writes()
 
 
-@story
-async def test_a_pod_with_two_budgets_stays_and_both_are_named(world: World) -> None:
+@in_virtual_time
+async def test_a_pod_with_two_budgets_stays_and_both_are_named(cluster: VirtualCluster) -> None:
     """DIS-533"""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.1)
-    await world.join()
+    await cluster.join()
     await asyncio.sleep(1)
     for name in ("one", "two"):
-        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, budget(name, {"app": "a"}, max_unavailable="100%"))
-    await world.running("kept", "node-c", meta={"labels": {"app": "a"}})
-    await world.kube.delete(kinds.NODE, "node-c")
+        await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, budget(name, {"app": "a"}, max_unavailable="100%"))
+    await cluster.running("kept", "node-c", meta={"labels": {"app": "a"}})
+    await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(30)
-    condition = await world.condition("c", "Drained")
+    condition = await cluster.condition("c", "Drained")
     assert condition is not None
     assert condition[2] == (
         "more than one PodDisruptionBudget (default/one, default/two), which eviction does not support: pod default/kept"
     )
-    assert world.lines("evicting pod failed") == []
-    await world.kube.delete(kinds.POD_DISRUPTION_BUDGET, "two", "default")
+    assert cluster.lines("evicting pod failed") == []
+    await cluster.kube.delete(kinds.POD_DISRUPTION_BUDGET, "two", "default")
     counted = {"status": {"observedGeneration": 1, "disruptionsAllowed": 1}}
-    await world.kube.patch(kinds.POD_DISRUPTION_BUDGET, "one", counted, "default", subresource="status")
-    await until(lambda: _has_event(world), 15)
+    await cluster.kube.patch(kinds.POD_DISRUPTION_BUDGET, "one", counted, "default", subresource="status")
+    await until(lambda: _has_event(cluster), 15)

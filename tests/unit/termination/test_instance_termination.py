@@ -14,90 +14,90 @@ from karpenter.providers.contract import ProviderError
 from karpenter.termination.pod_eviction import first_eviction_tier, must_delete_pod
 from support.builders import pod
 from support.nodeclaim_stages import all_gone, evicted, ready
-from support.world import START, World, after, refusing, story, until
+from support.virtual_cluster import START, VirtualCluster, after, in_virtual_time, refusing, until
 
 
-@story
-async def test_a_cloud_that_cannot_delete_keeps_the_finalizer(world: World) -> None:
+@in_virtual_time
+async def test_a_cloud_that_cannot_delete_keeps_the_finalizer(cluster: VirtualCluster) -> None:
     """DIS-S312, OPS-L32, API-475: it is on the claim and on its Node until the instance is gone."""
-    await ready(world)
-    world.cloud.refuse("delete", ProviderError("broken"), ProviderError("broken"))
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await ready(cluster)
+    cluster.cloud.refuse("delete", ProviderError("broken"), ProviderError("broken"))
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(7)
-    assert labels.TERMINATION_FINALIZER in (await world.get_claim()).metadata.finalizers
-    assert labels.TERMINATION_FINALIZER in (await world.get_node()).metadata.finalizers
-    assert world.lines("Reconciler error")
-    await until(lambda: all_gone(world), 60)
-    assert world.cloud.instances == {}
+    assert labels.TERMINATION_FINALIZER in (await cluster.get_claim()).metadata.finalizers
+    assert labels.TERMINATION_FINALIZER in (await cluster.get_node()).metadata.finalizers
+    assert cluster.lines("Reconciler error")
+    await until(lambda: all_gone(cluster), 60)
+    assert cluster.cloud.instances == {}
 
 
-@story
-async def test_an_instance_that_shuts_down_slowly_is_asked_about_every_five_seconds(world: World) -> None:
+@in_virtual_time
+async def test_an_instance_that_shuts_down_slowly_is_asked_about_every_five_seconds(cluster: VirtualCluster) -> None:
     """DIS-S313, OPS-L33, DIS-039: until the provider reports it gone."""
-    world.cloud.lingers = 8
-    await ready(world)
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    cluster.cloud.lingers = 8
+    await ready(cluster)
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(7)
-    asked = len(world.cloud.calls)
+    asked = len(cluster.cloud.calls)
     await asyncio.sleep(15)
-    assert 2 <= len(world.cloud.calls) - asked <= 4
-    assert await world.has(kinds.NODE, "node-c")
-    await until(lambda: all_gone(world), 60)
+    assert 2 <= len(cluster.cloud.calls) - asked <= 4
+    assert await cluster.has(kinds.NODE, "node-c")
+    await until(lambda: all_gone(cluster), 60)
 
 
-@story
-async def test_an_unregistered_claim_leaves_its_node_to_the_cloud(world: World) -> None:
+@in_virtual_time
+async def test_an_unregistered_claim_leaves_its_node_to_the_cloud(cluster: VirtualCluster) -> None:
     """DIS-S314, OPS-L31"""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.1)
-    await world.stop()
-    await world.join()
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
-    await world.start()
+    await cluster.stop()
+    await cluster.join()
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.start()
     await asyncio.sleep(20)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert world.cloud.instances == {}
-    assert "delete Node" not in world.writes()
-    assert (await world.get_node()).metadata.deletion_timestamp is None
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert cluster.cloud.instances == {}
+    assert "delete Node" not in cluster.writes()
+    assert (await cluster.get_node()).metadata.deletion_timestamp is None
 
 
-@story
-async def test_a_claim_that_never_launched_does_not_bother_the_cloud(world: World) -> None:
+@in_virtual_time
+async def test_a_claim_that_never_launched_does_not_bother_the_cloud(cluster: VirtualCluster) -> None:
     """DIS-S315, OPS-L29, OPS-074: without a provider ID nobody asks it."""
-    world.cloud.refuse("create", *(ProviderError("no") for _ in range(100)))
-    await world.start()
-    await world.claim()
+    cluster.cloud.refuse("create", *(ProviderError("no") for _ in range(100)))
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(1)
-    await world.kube.delete(kinds.NODE_CLAIM, "c")
+    await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(65)
-    assert not await world.has(kinds.NODE_CLAIM, "c")
-    assert "delete" not in {call[0] for call in world.cloud.calls}
+    assert not await cluster.has(kinds.NODE_CLAIM, "c")
+    assert "delete" not in {call[0] for call in cluster.cloud.calls}
 
 
-@story
-async def test_a_dead_instance_is_not_drained(world: World) -> None:
+@in_virtual_time
+async def test_a_dead_instance_is_not_drained(cluster: VirtualCluster) -> None:
     """DIS-512: not ready and unknown to the cloud: nothing runs there any more."""
-    await ready(world)
-    await world.running("lost", "node-c")
-    world.cloud.instances.clear()
-    await world.set_ready("node-c", "Unknown")
-    await world.kube.delete(kinds.NODE, "node-c")
-    await until(lambda: all_gone(world), 10)
-    assert evicted(world) == []
+    await ready(cluster)
+    await cluster.running("lost", "node-c")
+    cluster.cloud.instances.clear()
+    await cluster.set_ready("node-c", "Unknown")
+    await cluster.kube.delete(kinds.NODE, "node-c")
+    await until(lambda: all_gone(cluster), 10)
+    assert evicted(cluster) == []
 
 
-@story
-async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_instance(world: World) -> None:
+@in_virtual_time
+async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_instance(cluster: VirtualCluster) -> None:
     """DIS-512"""
-    await ready(world)
-    await world.running("busy", "node-c")
-    world.cloud.instances.clear()
-    await world.kube.delete(kinds.NODE, "node-c")
+    await ready(cluster)
+    await cluster.running("busy", "node-c")
+    cluster.cloud.instances.clear()
+    await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(2)
-    assert evicted(world) == ["busy"]
-    await world.gone("busy")
-    await until(lambda: all_gone(world), 30)
+    assert evicted(cluster) == ["busy"]
+    await cluster.gone("busy")
+    await until(lambda: all_gone(cluster), 30)
 
 
 @pytest.mark.parametrize(
@@ -110,40 +110,40 @@ async def test_a_kubelet_that_lives_is_drained_even_if_the_cloud_denies_its_inst
     ],
     ids=["OPS-L36", "OPS-090-kubelet-alive", "OPS-L37", "OPS-L38"],
 )
-@story
+@in_virtual_time
 async def test_claims_whose_instance_is_gone_are_collected(
-    world: World, registered: bool, node_ready: str, node_gone: bool, instance_gone: bool, collected: bool
+    cluster: VirtualCluster, registered: bool, node_ready: str, node_gone: bool, instance_gone: bool, collected: bool
 ) -> None:
     """OPS-L36, OPS-L37, OPS-L38, OPS-090, OPS-092, DIS-S265, DIS-S266. DIS-041: within two minutes."""
-    await world.start()
-    await world.claim()
+    await cluster.start()
+    await cluster.claim()
     await asyncio.sleep(0.1)
     if registered:
-        await world.join()
+        await cluster.join()
         await asyncio.sleep(0.1)
-        await world.set_ready("node-c", node_ready)
+        await cluster.set_ready("node-c", node_ready)
     if node_gone:
-        await world.kube.patch(kinds.NODE, "node-c", {"metadata": {"finalizers": []}})
-        await world.stop()
-        await world.kube.delete(kinds.NODE, "node-c")
-        await world.start()
+        await cluster.kube.patch(kinds.NODE, "node-c", {"metadata": {"finalizers": []}})
+        await cluster.stop()
+        await cluster.kube.delete(kinds.NODE, "node-c")
+        await cluster.start()
     if instance_gone:
-        world.cloud.instances.clear()
+        cluster.cloud.instances.clear()
     await asyncio.sleep(125)
-    has = await world.has(kinds.NODE_CLAIM, "c")
+    has = await cluster.has(kinds.NODE_CLAIM, "c")
     assert has is not collected
-    assert bool(world.lines("garbage collecting nodeclaim with no cloudprovider representation")) is collected
+    assert bool(cluster.lines("garbage collecting nodeclaim with no cloudprovider representation")) is collected
 
 
-@story
-async def test_a_cloud_that_cannot_list_collects_nothing(world: World) -> None:
+@in_virtual_time
+async def test_a_cloud_that_cannot_list_collects_nothing(cluster: VirtualCluster) -> None:
     """A listing that fails must not look like an empty cloud."""
-    await ready(world)
-    await world.set_ready("node-c", "False")
-    world.cloud.refuse("list", *(ProviderError("broken") for _ in range(5)))
+    await ready(cluster)
+    await cluster.set_ready("node-c", "False")
+    cluster.cloud.refuse("list", *(ProviderError("broken") for _ in range(5)))
     await asyncio.sleep(500)
-    assert (await world.get_claim()).metadata.deletion_timestamp is None
-    assert world.lines("listing instances failed")
+    assert (await cluster.get_claim()).metadata.deletion_timestamp is None
+    assert cluster.lines("listing instances failed")
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,17 @@ async def test_a_cloud_that_cannot_list_collects_nothing(world: World) -> None:
     ],
     ids=["409", "500", "429"],
 )
-@story
-async def test_a_refused_write_delays_an_ending_and_loses_nothing(world: World, shown: str, error: object) -> None:
+@in_virtual_time
+async def test_a_refused_write_delays_an_ending_and_loses_nothing(
+    cluster: VirtualCluster, shown: str, error: object
+) -> None:
     """OPS-008: whatever write is refused twice, node, claim and machine go."""
-    await ready(world, termination_grace_period="10m")
-    world.wire.refuse = refusing(error, 2, shown)  # type: ignore[arg-type]
+    await ready(cluster, termination_grace_period="10m")
+    cluster.wire.refuse = refusing(error, 2, shown)  # type: ignore[arg-type]
     subject = kinds.NODE if shown == "delete NodeClaim" else kinds.NODE_CLAIM
-    await world.kube.delete(subject, "node-c" if subject is kinds.NODE else "c")  # type: ignore[arg-type]
-    await until(lambda: all_gone(world), 60)
-    assert world.cloud.instances == {}
+    await cluster.kube.delete(subject, "node-c" if subject is kinds.NODE else "c")  # type: ignore[arg-type]
+    await until(lambda: all_gone(cluster), 60)
+    assert cluster.cloud.instances == {}
 
 
 def test_ordinary_pods_go_first_and_critical_daemons_last() -> None:

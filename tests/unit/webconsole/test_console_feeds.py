@@ -29,7 +29,7 @@ from karpenter.webconsole.viewer_access import SecretLinkAccess
 from support.builders import pod
 from support.console_cases import StagedSource, console_input
 from support.disruption_cases import pool, running
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 SECRET = "s3cret"
 OPTIONS = planning_options.disruption_options(Settings())
@@ -172,9 +172,9 @@ async def test_a_stream_too_many_is_answered_with_503(monkeypatch: pytest.Monkey
         assert (refused.status_code, refused.text) == (503, "me has 0 pages open; close some of them")
 
 
-@story
+@in_virtual_time
 async def test_a_document_that_cannot_be_made_is_tried_again_after_growing_pauses_and_the_page_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    cluster: VirtualCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, make = Moving(), console_feed.console_document
     tries: list[float] = []
@@ -197,7 +197,7 @@ async def test_a_document_that_cannot_be_made_is_tried_again_after_growing_pause
             await asyncio.sleep(10)
         pauses = [round(later - earlier) for earlier, later in pairwise(tries)]
         assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
-        assert "vault/secret" in world.log.getvalue()
+        assert "vault/secret" in cluster.log.getvalue()
         monkeypatch.setattr(console_feed, "console_document", make)
         async with asyncio.timeout(120):
             while feed.fault != FeedFault("", ""):
@@ -206,9 +206,9 @@ async def test_a_document_that_cannot_be_made_is_tried_again_after_growing_pause
         assert feed.document != document, "it recovers by itself"
 
 
-@story
+@in_virtual_time
 async def test_an_assessment_that_fails_leaves_the_document_current_and_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    cluster: VirtualCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> Assessment:
         raise ZeroDivisionError
@@ -228,8 +228,8 @@ async def test_an_assessment_that_fails_leaves_the_document_current_and_is_told(
                 await asyncio.sleep(1)
 
 
-@story
-async def test_while_the_cluster_cannot_be_read_the_page_says_since_when(world: World) -> None:
+@in_virtual_time
+async def test_while_the_cluster_cannot_be_read_the_page_says_since_when(cluster: VirtualCluster) -> None:
     source = Moving()
     async with feeds_of(source) as feeds:
         feed = feeds.feed(COMPLETE)
@@ -245,8 +245,8 @@ async def test_while_the_cluster_cannot_be_read_the_page_says_since_when(world: 
                     break
 
 
-@story
-async def test_a_stream_ends_with_its_feed_so_that_the_page_connects_again(world: World) -> None:
+@in_virtual_time
+async def test_a_stream_ends_with_its_feed_so_that_the_page_connects_again(cluster: VirtualCluster) -> None:
     async with feeds_of(StagedSource(CLUSTER)) as feeds:
         feed = feeds.feed(COMPLETE)
         news = feed.news()

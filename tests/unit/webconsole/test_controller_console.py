@@ -21,20 +21,22 @@ from karpenter.settings import Settings
 from karpenter.webconsole.controller_console import ControllerSource
 from support.builders import pod
 from support.fake_cloud import TYPES
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 
-@story
-async def test_the_cluster_of_the_running_controllers_is_shown_as_far_as_it_may_be_seen(world: World) -> None:
-    await world.node_class()
-    await world.pool()
-    world.simulated()
-    world.scheduled()
-    await world.start()
-    assert world.manager is not None
-    source = ControllerSource(RunningController(world.manager, cast(Any, None), lambda: True))
+@in_virtual_time
+async def test_the_cluster_of_the_running_controllers_is_shown_as_far_as_it_may_be_seen(
+    cluster: VirtualCluster,
+) -> None:
+    await cluster.node_class()
+    await cluster.pool()
+    cluster.simulated()
+    cluster.scheduled()
+    await cluster.start()
+    assert cluster.manager is not None
+    source = ControllerSource(RunningController(cluster.manager, cast(Any, None), lambda: True))
     following = asyncio.create_task(source.run())
-    await world.waiting(pod("small", {"cpu": "1"}), pod("huge", {"cpu": "1000"}))
+    await cluster.waiting(pod("small", {"cpu": "1"}), pod("huge", {"cpu": "1000"}))
     await asyncio.sleep(60)
     whole = source.current()
     assert whole is not None
@@ -52,26 +54,26 @@ async def test_the_cluster_of_the_running_controllers_is_shown_as_far_as_it_may_
     following.cancel()
 
 
-@story
-async def test_a_process_that_does_not_watch_yet_says_so(world: World) -> None:
-    await world.start()
-    assert world.manager is not None
-    world.manager.informers._is_running = False
-    source = ControllerSource(RunningController(world.manager, cast(Any, None), lambda: False))
+@in_virtual_time
+async def test_a_process_that_does_not_watch_yet_says_so(cluster: VirtualCluster) -> None:
+    await cluster.start()
+    assert cluster.manager is not None
+    cluster.manager.informers._is_running = False
+    source = ControllerSource(RunningController(cluster.manager, cast(Any, None), lambda: False))
     assert source.current() is None
     assert source.fault() == "this process does not watch the cluster yet"
 
 
-@story
+@in_virtual_time
 async def test_a_replica_that_does_not_lead_shows_the_cluster_and_says_where_the_history_is(
-    world: World, tmp_path: Path
+    cluster: VirtualCluster, tmp_path: Path
 ) -> None:
     """Behind a Service either replica answers: both know the cluster, one keeps the history."""
-    await world.pool()
+    await cluster.pool()
     manager = Manager(
-        world.kube,
-        world.cloud,  # type: ignore[arg-type]
-        world.clock,
+        cluster.kube,
+        cluster.cloud,  # type: ignore[arg-type]
+        cluster.clock,
         Settings(console=True, history_file=str(tmp_path / "history.db")),
     )
     never_elected = asyncio.Event()
@@ -92,14 +94,16 @@ async def test_a_replica_that_does_not_lead_shows_the_cluster_and_says_where_the
     following.cancel()
 
 
-@story
-async def test_a_replica_that_does_not_lead_knows_the_prices_of_overlays_and_writes_nothing(world: World) -> None:
-    await world.node_class()
-    await world.pool()
+@in_virtual_time
+async def test_a_replica_that_does_not_lead_knows_the_prices_of_overlays_and_writes_nothing(
+    cluster: VirtualCluster,
+) -> None:
+    await cluster.node_class()
+    await cluster.pool()
     spec = NodeOverlaySpec(requirements=(), price_adjustment="+100%")
-    await world.kube.create(kinds.NODE_OVERLAY, NodeOverlay(metadata=ObjectMeta(name="dear"), spec=spec))
+    await cluster.kube.create(kinds.NODE_OVERLAY, NodeOverlay(metadata=ObjectMeta(name="dear"), spec=spec))
     settings = Settings(console=True, feature_gates=parse_feature_gates("NodeOverlay=true"))
-    manager = Manager(world.kube, world.cloud, world.clock, settings, ManagerOptions())  # type: ignore[arg-type]
+    manager = Manager(cluster.kube, cluster.cloud, cluster.clock, settings, ManagerOptions())  # type: ignore[arg-type]
     following = asyncio.create_task(manager.run(asyncio.Event().wait))  # type: ignore[arg-type]
     await asyncio.sleep(1)
     source = ControllerSource(RunningController(manager, cast(Any, None), lambda: False))
@@ -110,7 +114,7 @@ async def test_a_replica_that_does_not_lead_knows_the_prices_of_overlays_and_wri
     listed = {one.name: min(offer.price_per_hour for offer in one.offerings) for one in TYPES}
     shown = {one.name: min(offer.price_per_hour for offer in one.offerings) for one in given.indexes["np"].types}
     assert shown == {name: pytest.approx(2 * price) for name, price in listed.items()}
-    assert (await world.kube.get(kinds.NODE_OVERLAY, "dear")).status.conditions == ()
+    assert (await cluster.kube.get(kinds.NODE_OVERLAY, "dear")).status.conditions == ()
     showing.cancel()
     following.cancel()
 

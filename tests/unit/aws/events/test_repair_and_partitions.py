@@ -36,7 +36,7 @@ from support.aws.process import context
 from support.aws_events import SPOT, Cluster
 from support.builders import node_pool, wanted
 from support.instance_types import STD
-from support.world import World, story
+from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 # -- partitions -----------------------------------------------------------------------------------------------------------------
 
@@ -165,41 +165,41 @@ def test_other_broken_parts_are_replaced_after_half_an_hour(name: str) -> None:
     assert (decision.action, decision.drain_bound) == (RepairAction.REPLACE, timedelta(minutes=10))
 
 
-async def _joined(world: World) -> None:
-    world.cloud.repair_policies = lambda: LEGACY_REPAIR_POLICIES  # type: ignore[method-assign]
-    await world.node_class()
-    pool = await world.pool(disruption=CLOSED)
-    await world.start(ON)
-    await world.owned_claim(pool, "n")
+async def _joined(cluster: VirtualCluster) -> None:
+    cluster.cloud.repair_policies = lambda: LEGACY_REPAIR_POLICIES  # type: ignore[method-assign]
+    await cluster.node_class()
+    pool = await cluster.pool(disruption=CLOSED)
+    await cluster.start(ON)
+    await cluster.owned_claim(pool, "n")
     await asyncio.sleep(0.1)
-    await world.join("n", "n")
+    await cluster.join("n", "n")
     await asyncio.sleep(1)
 
 
-async def _stays(world: World) -> bool:
-    return any(obj.metadata.deletion_timestamp is None for obj in await world.all(kinds.NODE_CLAIM))
+async def _stays(cluster: VirtualCluster) -> bool:
+    return any(obj.metadata.deletion_timestamp is None for obj in await cluster.all(kinds.NODE_CLAIM))
 
 
-@story
-async def test_broken_accelerators_are_repaired_after_ten_minutes(world: World) -> None:
+@in_virtual_time
+async def test_broken_accelerators_are_repaired_after_ten_minutes(cluster: VirtualCluster) -> None:
     """AWS-T690."""
-    await _joined(world)
-    await world.set_condition(kinds.NODE, "n", "AcceleratedHardwareReady", "False")
+    await _joined(cluster)
+    await cluster.set_condition(kinds.NODE, "n", "AcceleratedHardwareReady", "False")
     await asyncio.sleep(9 * 60)
-    assert await _stays(world)
+    assert await _stays(cluster)
     await asyncio.sleep(2 * 60)
-    assert not await _stays(world)
+    assert not await _stays(cluster)
 
 
-@story
-async def test_a_node_that_has_been_silent_for_29_minutes_is_not_broken_yet(world: World) -> None:
+@in_virtual_time
+async def test_a_node_that_has_been_silent_for_29_minutes_is_not_broken_yet(cluster: VirtualCluster) -> None:
     """AWS-T691."""
-    await _joined(world)
-    await world.set_ready("n", "Unknown")
+    await _joined(cluster)
+    await cluster.set_ready("n", "Unknown")
     await asyncio.sleep(29 * 60)
-    assert await _stays(world)
+    assert await _stays(cluster)
     await asyncio.sleep(2 * 60)
-    assert not await _stays(world)
+    assert not await _stays(cluster)
 
 
 # -- figures --------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""A cluster under a controller, in virtual time: what tests of actions and loops are told in.
+"""A cluster under a real controller, in virtual time, for tests of controllers.
 
-``story`` turns ``async def test(world)`` into a test that runs on the in-memory API server without ever sleeping. The
+``in_virtual_time`` turns ``async def test(cluster)`` into a test that runs on the in-memory API server without ever sleeping. The
 controller is a real ``Manager``. It talks through ``Tapped``, which keeps a record of its writes, can refuse them and can cut the
 process off after any of them, as a crash would. Clouds: ``FakeCloud`` does what a test scripts, ``simulated`` starts the real
 simulated one.
@@ -49,7 +49,7 @@ _SERVED = cast(
     "tuple[kinds.Kind[Wire], ...]",
     (*kinds.KINDS.values(), kinds.POD_GROUP, kinds.PROVISIONING_REQUEST, PROVISIONER, MACHINE, AWS_NODE_TEMPLATE),
 )
-#: For stories that last a day: the controllers repeat their work every few minutes, not every few seconds.
+#: For tests that last a day: the controllers repeat their work every few minutes, not every few seconds.
 RARE = Intervals(
     nodepool_counter=timedelta(minutes=5),
     provisioning_retry=timedelta(minutes=5),
@@ -59,8 +59,8 @@ RARE = Intervals(
 
 
 @dataclass
-class World:
-    """What a test acts in and looks at."""
+class VirtualCluster:
+    """The cluster, the controller and the cloud that a test acts on and reads."""
 
     clock: LoopClock
     server: MemoryServer
@@ -361,17 +361,17 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test told in virtual time: its ``world`` argument is made here, all others are the test's parameters."""
+def in_virtual_time(body: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in virtual time: its first argument ``cluster`` is made here, all others are the test's parameters."""
 
     def test(**parameters: Any) -> None:
         async def main(clock: LoopClock) -> None:
             server = MemoryServer(clock, kinds=_SERVED)
-            world = World(clock, server, MemoryKube(server), log)
+            cluster = VirtualCluster(clock, server, MemoryKube(server), log)
             try:
-                await tell(world, **parameters)
+                await body(cluster, **parameters)
             finally:
-                await world.end()
+                await cluster.end()
 
         log = io.StringIO()
         logging.configure("debug", log)
@@ -380,8 +380,8 @@ def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
         finally:
             structlog.reset_defaults()
 
-    signature = inspect.signature(tell)
+    signature = inspect.signature(body)
     test.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
-    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
-    test.__dict__.update(tell.__dict__)
+    test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
+    test.__dict__.update(body.__dict__)
     return test

@@ -77,11 +77,11 @@ class ObservedCluster:
         self.provider = ListedTypesProvider(node_class_kinds)
         self.lacking = ""
         self._objects: dict[tuple[type, str, str], Any] = {}
-        self.world = ControllerContext(None, self.provider, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
-        self.parts: tuple[ClusterCollector, ...] = essential_collectors(self.world, lambda: self.lacking)
+        self.context = ControllerContext(None, self.provider, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
+        self.parts: tuple[ClusterCollector, ...] = essential_collectors(self.context, lambda: self.lacking)
         if not only_essentials:
-            self.parts += detail_collectors(self.world)
-        self.observatory = ClusterMetrics(self.world, self, self.parts)
+            self.parts += detail_collectors(self.context)
+        self.observatory = ClusterMetrics(self.context, self, self.parts)
 
     def __iter__(self) -> Any:
         return (obj for obj in self._objects.values() if isinstance(obj, Pod))

@@ -129,7 +129,7 @@ def test_a_pod_that_was_bound_to_its_new_node_was_not_lost_when_another_node_is_
     is_bound: bool, losses: int
 ) -> None:
     """Its node drains: the next one is planned while the pod is still there."""
-    context = ObservedCluster().cluster
+    context = ObservedCluster().context
     waiting = builders.pod("p", {"cpu": "1"})
     (planned,) = builders.plan(builders.node_pool(), waiting).new_claims
     launched = (Condition(type="Launched", status="True"),)

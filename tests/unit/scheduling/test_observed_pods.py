@@ -389,7 +389,7 @@ def test_a_part_that_breaks_costs_its_own_figures_only() -> None:
 
             return write
 
-    seen.observatory = ClusterMetrics(seen.world, seen, [Broken(), *seen.parts])
+    seen.observatory = ClusterMetrics(seen.context, seen, [Broken(), *seen.parts])
     seen.metrics.registry.sources[:] = [seen.observatory]
     with structlog.testing.capture_logs() as logs:
         seen.put(waiting())

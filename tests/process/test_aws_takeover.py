@@ -17,7 +17,7 @@ from controlplane.process import Controller
 from karpenter.api import kinds
 from karpenter.model import conditions, labels
 from karpenter.providers.aws import aws_labels
-from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
+from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import seed

@@ -17,8 +17,8 @@ from karpenter.api.meta import Condition, ObjectMeta, Wire
 
 AMIFamily = Literal["AL2", "AL2023", "Bottlerocket", "Custom", "Ubuntu", "Windows2019", "Windows2022", "Windows2025"]
 
-#: API-248: 1-59000 Gi, 1-64000 G, up to 58 Ti or 64 T. A bare unit passes because it always has: ``model.ec2_volumes`` gives the
-#: text a meaning. All whole Ti up to 58 pass, which is more than users know.
+#: API-248: 1-59000 Gi, 1-64000 G, up to 58 Ti or 64 T. A bare unit passes because it always has: ``model.ec2_volume_size`` gives
+#: the text a meaning. All whole Ti up to 58 pass, which is more than users know.
 VOLUME_SIZE = (
     r"^(([1-9][0-9]{0,3}|[1-4][0-9]{4}|5[0-8][0-9]{3}|59000)Gi"
     r"|([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-3][0-9]{3}|64000)G"

@@ -54,15 +54,15 @@ _KUBECTL_EXAMPLES = (
 
 
 class DemoStartError(Exception):
-    """The show cannot begin; the message says what to change."""
+    """The demo cannot begin; the message says what to change."""
 
 
 class DemoInterrupted(Exception):
-    """Somebody ended the show early."""
+    """A signal ended the demo early."""
 
 
 class _Console(Console):
-    """A console. ``told`` is set when it is time to stop: nobody reads on (or, by ``_Show``, a signal came)."""
+    """A console. ``stop_requested`` is set when the reader is gone, and by ``_DemoRun`` when a signal came."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False)
@@ -76,8 +76,8 @@ class _Console(Console):
 def run_demo(options: DemoOptions) -> str:
     """Run the demo to its end. Returns what went wrong, in one line; empty when nothing did.
 
-    Raises ``ShowError`` before the beginning, ``Stopped`` when a signal comes before the end, ``BrokenPipeError`` when nobody
-    reads on.
+    Raises ``DemoStartError`` before the beginning, ``DemoInterrupted`` when a signal comes before the end, ``BrokenPipeError``
+    when the reader is gone.
     """
     console = _Console()
     if options.svg is not None and not options.svg.parent.is_dir():
@@ -118,7 +118,7 @@ class _DemoRun:
         self._stop_requested = console.stop_requested
 
     async def run(self) -> str:
-        """See ``show``."""
+        """See ``run_demo``."""
         loop = asyncio.get_running_loop()
         for sort in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(sort, self._stop_requested.set)

@@ -56,7 +56,7 @@ class DemoScreen:
         stage.history.subscribe(self._pending_notices.append)
 
     def phase(self, headline: str) -> None:
-        """See ``Presenter.chapter``."""
+        """See ``DemoPresenter.phase``."""
         self._drain_notices()
         self._headline = headline
         self._recent_lines.append(DemoLine(self._now(), "chapter", headline))
@@ -67,12 +67,12 @@ class DemoScreen:
         self._recent_lines.append(DemoLine(self._now(), "note", text))
 
     def switch_to_real_time(self) -> None:
-        """See ``Presenter.settle_down``."""
+        """See ``DemoPresenter.switch_to_real_time``."""
         self._full_screen = False
         self._speed = 1.0
 
     async def run(self) -> None:
-        """See ``Presenter.run``."""
+        """See ``DemoPresenter.run``."""
         live = Live(
             self._frame(),
             console=self._console,

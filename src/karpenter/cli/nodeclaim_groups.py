@@ -16,7 +16,8 @@ from karpenter.scheduling.waste import WasteCalculator
 class NodeClaimGroup:
     """NodeClaims launched alike: same NodePool, type, zone, capacity type and price.
 
-    ``used`` and ``offered`` sum over all of them, by resource; ``wasted`` too, in USD per hour (`decide.waste`).
+    ``requested`` and ``allocatable`` are sums over all of them, by resource; ``wasted`` too, in USD per hour
+    (``scheduling.waste``).
     """
 
     claims: tuple[NewNodeClaim, ...]

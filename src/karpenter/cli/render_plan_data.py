@@ -67,7 +67,7 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanComparison:
-    """Two reports about the same objects: on the plan that was chosen, and on the classic one (`PackingWay.CLASSIC`)."""
+    """Two reports about the same objects: on the plan that was chosen, and on the classic one (``PackingMode.CLASSIC``)."""
 
     chosen: PlanReport
     classic: PlanReport

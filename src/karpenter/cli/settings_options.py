@@ -42,7 +42,7 @@ PLANNING_SETTINGS = (
 def with_setting_options(
     names: Iterable[str] = tuple(SETTINGS),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that adds an option for each of these settings to a command, which receives them as ``flags``."""
+    """A decorator that adds an option for each of these settings to a command, which receives them in its parameter ``flags``."""
     added = tuple(names)
     return lambda command: _with_options(command, added)
 

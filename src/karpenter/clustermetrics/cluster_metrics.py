@@ -52,7 +52,7 @@ def detail_collectors(
 ) -> tuple[ClusterCollector, ...]:
     """Parts about single pods, Nodes, NodePools and conditions, which a setting takes away (OPS-320).
 
-    ``further`` kinds have conditions to show beside those that are always there.
+    ``further_kinds`` have conditions to show beside those kinds that are always there.
     """
     return (
         NodeMetrics(),

@@ -45,7 +45,8 @@ def label_name_of_key(key: str) -> str:
 
 
 class _ConditionCounters:
-    """The counted series of one kind, or of all those without the kind in their names. ``own`` are further labels."""
+    """The counted series of one kind, or of all those without the kind in their names. ``further_labels`` come before the usual
+    ones."""
 
     def __init__(
         self, metrics: Metrics, prefix: str, further_labels: tuple[str, ...], buckets: tuple[float, ...]

@@ -68,7 +68,7 @@ class CommandExecution:
 
 @dataclass(frozen=True)
 class _PendingValidation:
-    """A command that waits for its validation, at ``due`` on the event loop's clock."""
+    """A command that waits for its validation, at ``validate_at`` on the event loop's clock, in seconds."""
 
     command: Command
     validate_at: float

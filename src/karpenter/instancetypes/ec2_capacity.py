@@ -44,7 +44,7 @@ _FIXED_BANDWIDTH = re.compile(r"(?:(?P<cards>\d+)x )?(?P<gbps>\d+(?:\.\d+)?) Gig
 class EC2InstanceShape:
     """The properties of a type that determine its capacity.
 
-    ``gpus`` counts whole GPUs, ``neurons`` Inferentia and Trainium devices of ``neuron_cores`` cores each; ``interfaces``
+    ``gpus`` counts whole GPUs, ``neuron_devices`` Inferentia and Trainium devices of ``neuron_cores`` cores each; ``interfaces``
     are those of the default network card; ``branch_interfaces`` is 0 for types without trunking.
     """
 

@@ -36,7 +36,7 @@ ZONE_ID = "topology.k8s.aws/zone-id"
 INSTANCE_LABEL_PREFIX = f"{labels.AWS_GROUP}/instance-"
 _GENERATION = re.compile(r"(^[a-z]+)(-[0-9]+tb)?([0-9]+).*\.")
 
-#: Label suffix after ``INSTANCE`` and the column that holds its value, where it is taken as it is.
+#: Label suffix after ``INSTANCE_LABEL_PREFIX`` and the column that holds its value, where it is taken as it is.
 _COPIED_COLUMNS = {
     "cpu": "vcpu",
     "cpu-manufacturer": "cpu_manufacturer",

@@ -5,7 +5,8 @@ types at once. Bit ``i`` is the type ``types[i]``; types are held in name order,
 
 * per label key and value: the types having it (`matching`);
 * per resource: the distinct allocatable amounts with, for each, the types that have at least that much (`holding`);
-* per kind of offering (its requirements): the types that can be bought that way now, and the prices (`buyable`, `Prices`).
+* per kind of offering (its requirements): the types that can be bought that way now (`with_available_offering`), and the prices
+  (`OfferingPrices`).
 
 Building costs O(types x (labels + offerings)); a query costs a dictionary look-up and a few operations on integers of a
 thousand bits. An index is logically immutable: its caches only keep query results, the latest few thousand of each kind, because

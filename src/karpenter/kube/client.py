@@ -79,7 +79,7 @@ _METHODS = {"LIST": "GET", "WATCH": "GET", "CREATE": "POST"}
 
 @dataclass(frozen=True, slots=True)
 class _Request(Generic[T]):
-    """One request about a kind, an object of it or a subresource; ``body`` is JSON of the media type ``content``."""
+    """One request about a kind, an object of it or a subresource; ``body`` is JSON of the media type ``content_type``."""
 
     verb: str
     kind: Kind[T]
@@ -121,7 +121,8 @@ class _ServerVersion(msgspec.Struct):
 
 
 class KubeClient:
-    """A connection to a cluster; implements ``protocol.Kube`` and ``protocol.Pager``. Close it with ``aclose`` or ``async with``.
+    """A connection to a cluster; implements ``protocol.Kube`` and ``protocol.PagedReader``. Close it with ``aclose``, or
+    use it in ``async with``.
 
     ``transport`` brings the address, TLS and credentials (``config.connect``); ``observer`` is notified of every request;
     writes pass ``fence``, if there is one, and raise ``WriteFenced`` where it is closed.
@@ -197,7 +198,7 @@ class KubeClient:
     async def pages(
         self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[Listing[T]]:
-        """See ``protocol.Pager.pages``."""
+        """See ``protocol.PagedReader.pages``."""
         query = {**_selector_query(label_selector, field_selector), "limit": str(_PAGE_SIZE)}
         call = _Request("LIST", kind, namespace, query=query)
         while True:

@@ -58,7 +58,7 @@ _STATUS = msgspec.json.Decoder(_Status)
 
 @dataclass(frozen=True, slots=True)
 class DecodedPage(Generic[T]):
-    """One page of a list; ``following`` is the token of the next one, empty at the end."""
+    """One page of a list; ``continue_token`` is the token of the next one, empty at the end."""
 
     listing: Listing[T]
     continue_token: str
@@ -79,13 +79,13 @@ def decode_object(kind: Kind[T], data: bytes) -> T:
 
 
 def decode_page(kind: Kind[T], data: bytes) -> DecodedPage[T]:
-    """One page of a list, its undecodable objects apart. Raises ``errors.Unavailable`` when it is no list at all."""
+    """One page of a list, its undecodable objects apart. Raises ``errors.ServerUnavailable`` when it is no list at all."""
     page = _decode_list(kind, data)
     return DecodedPage(_decode_items(kind, page.items or (), page.metadata), page.metadata.continue_token)
 
 
 def decode_in_batches(kind: Kind[T], data: bytes, batch_size: int) -> Iterator[Listing[T]]:
-    """A whole list, ``size`` objects at a time: decoding thousands at once would hold up everything else. Raises as ``page``."""
+    """A whole list, ``batch_size`` objects at a time, so that other tasks run in between. Raises as ``decode_page``."""
     page = _decode_list(kind, data)
     raw_items = page.items or ()
     for start in range(0, max(1, len(raw_items)), batch_size):

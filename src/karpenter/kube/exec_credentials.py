@@ -45,7 +45,7 @@ class InteractiveMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
-    """A helper program as the kubeconfig names it; ``cluster`` describes the cluster where ``provideClusterInfo`` is set."""
+    """A helper program as the kubeconfig names it; ``cluster_info`` describes the cluster where ``provideClusterInfo`` is set."""
 
     api_version: str
     command: str

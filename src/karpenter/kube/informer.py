@@ -19,7 +19,7 @@ What can go wrong on the way and what it costs:
   out against the store and delivered as ordinary differences.
 * Streams open and stay silent, one after another: most likely nothing changes, but a server restored from a backup looks the
   same: it sends no events until its versions have reached ours. So the list is requested now and then.
-* An object does not decode: reported to ``on_rejected``. An earlier state stays until the object is deleted or decodes
+* An object does not decode: reported to ``on_undecodable``. An earlier state stays until the object is deleted or decodes
   again: a slightly old node is better than a missing one.
 
 A list of many thousands is read page by page and delivered in batches, and other tasks run after each; of the pages only what

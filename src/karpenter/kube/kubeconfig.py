@@ -128,12 +128,12 @@ _Entry = TypeVar("_Entry", _NamedCluster, _NamedUser, _NamedContext)
 
 
 def read_files(files: Sequence[Path]) -> Kubeconfig:
-    """What files say together. Raises ``Wrong``."""
+    """What files say together. Raises ``InvalidKubeconfig``."""
     return _merge([_read_file(file) for file in files])
 
 
 def select_context(config: Kubeconfig, context: str) -> SelectedContext:
-    """What a context stands for; the current one where none is named. Raises ``Wrong``."""
+    """What a context stands for; the current one where none is named. Raises ``InvalidKubeconfig``."""
     name = context or config.current_context
     if not name:
         raise InvalidKubeconfig("no context is chosen (current-context); choose one with `kubectl config use-context`")

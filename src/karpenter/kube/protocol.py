@@ -46,7 +46,7 @@ class WatchEventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One change. ``object`` is None for a bookmark and for an object that did not decode (then ``rejected`` says why)."""
+    """One change. ``object`` is None for a bookmark and for an object that did not decode (then ``undecodable`` says why)."""
 
     type: WatchEventType
     resource_version: str
@@ -63,7 +63,7 @@ class Reader(Protocol):
     async def list(
         self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> Listing[T]:
-        """All objects, paged underneath; an object that does not decode is reported in ``rejected``."""
+        """All objects, paged underneath; an object that does not decode is reported in ``undecodable``."""
 
     def watch(
         self,

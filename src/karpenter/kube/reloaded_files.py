@@ -31,13 +31,13 @@ class ReloadedTexts:
         self._read_at = 0.0
 
     def current(self) -> tuple[bytes, ...]:
-        """What they say, at most ten seconds old. Raises ``Unreadable`` for a file that could never be read."""
+        """What they say, at most ten seconds old. Raises ``SourceUnreadable`` for a file that could never be read."""
         if self._texts is None or self._now() - self._read_at >= _RELOAD_SECONDS:
             return self.reload()
         return self._texts
 
     def reload(self) -> tuple[bytes, ...]:
-        """What they say this moment. Raises ``Unreadable`` for a file that could never be read."""
+        """What they say this moment. Raises ``SourceUnreadable`` for a file that could never be read."""
         before = self._texts or (None,) * len(self._sources)
         self._texts = tuple(
             _read_source(source, previous) for source, previous in zip(self._sources, before, strict=True)

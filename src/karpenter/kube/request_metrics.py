@@ -7,7 +7,7 @@ from typing import Protocol
 
 from karpenter.metrics import Metrics
 
-#: ``Finished.code`` of a request that got no answer: what `client_go_request_total` calls it.
+#: ``FinishedRequest.code`` of a request that got no answer: what `client_go_request_total` calls it.
 NO_RESPONSE = "<error>"
 
 
@@ -16,7 +16,7 @@ class FinishedRequest:
     """One request that came to an end; a repeated one counts each time.
 
     ``verb`` is what was done (GET, LIST, WATCH, CREATE, PATCH, DELETE), ``method`` how HTTP says it. ``kind`` is the plural, as
-    in the path and in dashboards (OPS-495). ``code`` is the HTTP status or ``NO_ANSWER``. ``seconds`` run from sending to
+    in the path and in dashboards (OPS-495). ``code`` is the HTTP status or ``NO_RESPONSE``. ``seconds`` run from sending to
     the end of the answer, to its beginning for a watch; waiting for our own rate limit is not among them.
     """
 

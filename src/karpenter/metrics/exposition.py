@@ -1,8 +1,8 @@
 """The Prometheus text format, also for families too large for the usual client (OPS-400).
 
 Series about every node, pod and condition are many: in a cluster of 5 000 nodes hundreds of thousands of lines. They are not
-kept, so none can outlive its object (OPS-403); a ``Source`` writes them when somebody asks, from an immutable picture which it
-takes on the event loop. Writing happens in a thread, so that the loop goes on meanwhile; only one answer is written at a time,
+kept, so none can outlive its object (OPS-403); a ``SeriesSource`` writes them when somebody asks, from an immutable picture which
+it takes on the event loop. Writing happens in a thread, so that the loop goes on meanwhile; only one answer is written at a time,
 since it may be large.
 """
 
@@ -90,7 +90,7 @@ class GaugeFamily:
         return f"# HELP {self.name} {self.help_text}\n# TYPE {self.name} gauge\n"
 
     def lines(self, samples: Iterable[tuple[str, object]]) -> Iterator[str]:
-        """The family with its samples, each its labels (as ``pairs`` gives them, empty for none) and its value.
+        """The family with its samples, each its labels (as text between the braces, empty for none) and its value.
 
         In pieces: joining many megabytes is one step to the interpreter, during which nothing else runs.
         """

@@ -45,7 +45,7 @@ AdvisedObject = NodePool | NodeClaim | KWOKNodeClass | EC2NodeClass | NodeOverla
 def advise_object(
     obj: AdvisedObject, enabled_gates: FeatureGates = feature_gates.DEFAULT_FEATURE_GATES
 ) -> tuple[Finding, ...]:
-    """What the owner of an admitted object should know; ``enabled`` are the feature gates that are on."""
+    """What the owner of an admitted object should know; ``enabled_gates`` are the feature gates that are on."""
     match obj:
         case NodePool():
             return tuple(_pool(obj, enabled_gates))

@@ -2,7 +2,7 @@
 
 A kind has a root condition and the dependents it sums up; other conditions stand beside them. Every function takes the
 conditions as they are and returns the conditions as they should be: equal input and output means there is nothing to write.
-What a function needs to know about the object beside its conditions is an ``Owner``.
+What a function needs to know about the object beside its conditions is a ``ConditionedObject``.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def set_condition(conditions: Sequence[Condition], desired: Condition, owner: Co
 def set_rootless_condition(
     conditions: Sequence[Condition], desired: Condition, generation: int, now: datetime
 ) -> Conditions:
-    """The conditions of an object that has no root, with one set; else as ``put`` does it."""
+    """The conditions of an object that has no root, with one set; else as ``set_condition`` does it."""
     owner = ConditionedObject(_NO_ROOT, generation, now, now)
     changed = _changed(find_condition(conditions, desired.type), desired, owner)
     return _ordered([*(condition for condition in conditions if condition.type != desired.type), changed], owner)

@@ -51,7 +51,7 @@ class CronScheduleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """When a schedule hits. ``either_day``: both day fields are restricted, so that matching one of them is enough."""
+    """When a schedule hits. ``any_day_field``: both day fields are restricted, so that matching one is enough."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -61,7 +61,7 @@ class CronSchedule:
     any_day_field: bool
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first hit strictly after an aware moment, in UTC; None when there is none within ``HORIZON_YEARS``."""
+        """The first hit strictly after an aware moment, in UTC; None when there is none within ``SEARCH_HORIZON_YEARS``."""
         local = self.next_local(moment.astimezone(UTC).replace(tzinfo=None))
         return None if local is None else local.replace(tzinfo=UTC)
 
@@ -134,7 +134,7 @@ def is_valid_schedule(text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def parse_schedule(text: str) -> CronSchedule:
-    """The schedule a text spells. Raises ``ScheduleError``."""
+    """The schedule a text spells. Raises ``CronScheduleError``."""
     parts = _parse_fields(text)
     values = [_parse_field(field, part, text) for field, part in zip(_FIELDS, parts, strict=True)]
     minutes, hours, days_of_month, months, days_of_week = values
@@ -230,7 +230,7 @@ def _nearest_time_zone(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def find_time_zone(name: str) -> zoneinfo.ZoneInfo:
-    """The time zone of a name, in exactly this spelling. Raises ``ZoneError``."""
+    """The time zone of a name, in exactly this spelling. Raises ``TimeZoneError``."""
     import zoneinfo  # takes 3 ms, and few NodePools name a time zone
 
     if name not in _time_zone_names():

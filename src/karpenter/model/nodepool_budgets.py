@@ -149,7 +149,7 @@ _DECODER = msgspec.json.Decoder(tuple[_WindowExtension | None, ...])
 
 
 def _extensions(pool: NodePool, count: int) -> tuple[_WindowExtension, ...]:
-    """One for each budget. Raises ``_Unreadable``."""
+    """One for each budget. Raises ``_UnparseableBudget``."""
     text = pool.metadata.annotations.get(labels.BUDGET_WINDOWS)
     if text is None:
         return (_NO_EXTENSION,) * count
@@ -182,7 +182,7 @@ def _invalid_nodes(budget: Budget, path: str) -> Iterator[Finding]:
 
 
 def _window(budget: Budget, extension: _WindowExtension, index: int) -> ActiveWindow:
-    """When the budget is active. Raises ``_Unreadable``."""
+    """When the budget is active. Raises ``_UnparseableBudget``."""
     path = f"{BUDGET_WINDOWS_PATH}[{index}]"
     begin, end = _timestamp(extension.begin, f"{path}.from"), _timestamp(extension.end, f"{path}.until")
     if begin is not None and end is not None and begin >= end:
@@ -210,7 +210,7 @@ def _zone(extension: _WindowExtension, budget: Budget, path: str) -> tzinfo:
 
 
 def _recurrence(budget: Budget, zone: tzinfo, path: str) -> RecurringWindow | None:
-    """The windows a schedule opens; None for a budget without (API-080). Raises ``_Unreadable``."""
+    """The windows a schedule opens; None for a budget without (API-080). Raises ``_UnparseableBudget``."""
     if budget.schedule is None and budget.duration is None:
         return None
     if budget.schedule is None or budget.duration is None:

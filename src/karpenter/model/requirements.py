@@ -330,7 +330,7 @@ def _wire(stated: Requirement, operator: Op, values: tuple[str, ...]) -> NodeSel
 
 @dataclass(frozen=True, slots=True)
 class UndefinedKey:
-    """The left side requires a label that the right side does not define. ``meant`` is a similar known label, if any."""
+    """The left side requires a label that the right side does not define. ``suggested_key``: a similar known label, if any."""
 
     required: Requirement
     suggested_key: str = ""

@@ -45,7 +45,7 @@ _log = structlog.get_logger()
 class PlanOutcome:
     """What became of a plan's claims: how many were created (or existed already), what failed, how many have to wait.
 
-    ``room_in_seconds`` is when the ceiling lets the next of those that wait be created.
+    ``retry_after_seconds`` is when the ceiling lets the next of those that wait be created.
     """
 
     created: int

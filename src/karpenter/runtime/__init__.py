@@ -1,4 +1,4 @@
-"""The loops: what is reconciled when, and what a process needs around that (settings, queues, health, logging).
+"""What controllers run on: reconcilers with a queue each, events, leader election, health, logging, process settings.
 
-``manager`` wires watches to queues and loops; ``act`` does the work. Every loop survives its own faults.
+``karpenter.manager`` wires watches to these queues. A reconciler survives the errors of its controller.
 """

@@ -27,7 +27,8 @@ _UNREACHABLE = "unreachable"
 
 
 class FaultReport(NamedTuple):
-    """``lines`` say why the API server cannot be used; ``is_over`` tells that it can again, after it was said that it cannot."""
+    """``lines`` say why the API server cannot be used; ``has_recovered`` tells that it can again, after it was said that it
+    cannot."""
 
     lines: tuple[str, ...]
     has_recovered: bool

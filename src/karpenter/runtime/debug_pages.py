@@ -156,7 +156,7 @@ def metrics_pages(registry: MetricsRegistry) -> dict[str, PageHandler]:
 
 
 def debug_pages(debug_state: Callable[[], object]) -> dict[str, PageHandler]:
-    """``/debug/pprof/`` and ``/debug/state`` (OPS-366, OPS-372). ``picture`` gives what the latter shows, as JSON values."""
+    """``/debug/pprof/`` and ``/debug/state`` (OPS-366, OPS-372). ``debug_state`` gives what the latter shows, as JSON values."""
 
     async def state(_request: HttpRequest) -> HttpResponse:
         encoded = msgspec.json.format(msgspec.json.encode(debug_state()), indent=2)

@@ -54,7 +54,7 @@ class ElectionThread:
         self._elected_event = asyncio.Event()
         self._release_event = asyncio.Event()
         self._result: asyncio.Future[None] = self._main_loop.create_future()
-        # A process that ends in any other way than by ``leave`` does not wait for it.
+        # A process that ends in any other way than by ``release`` does not wait for it.
         threading.Thread(target=self._run, name="leader election", daemon=True).start()
 
     async def elected(self) -> None:

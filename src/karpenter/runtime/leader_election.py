@@ -117,9 +117,10 @@ class LeaderElection:
         self.fault: KubeError | None = None
 
     async def run(self, on_started_leading: Callable[[], None], release: asyncio.Event) -> None:
-        """Stand, call ``won`` once elected, and keep the lease until ``leave`` is set; then give it back.
+        """Stand for election, call ``on_started_leading`` once elected, and keep the lease until ``release`` is set; then give it
+        up.
 
-        Whoever sets ``leave`` has seen to it that nothing is written any more. Raises ``LeadershipLost``.
+        Whoever sets ``release`` has seen to it that nothing is written any more. Raises ``LeadershipLost``.
         """
         leaving = asyncio.create_task(release.wait())
         leading = asyncio.create_task(self._lead(on_started_leading))

@@ -206,7 +206,7 @@ class LogOutputError(Exception):
 
 
 def check_log_path(path: str) -> None:
-    """Raise ``OutputError`` where a path cannot be written to. Nothing is created."""
+    """Raise ``LogOutputError`` where a path cannot be written to. Nothing is created."""
     if path in _STANDARD_STREAMS:
         return
     file = Path(path)
@@ -219,7 +219,7 @@ def check_log_path(path: str) -> None:
 
 
 def open_log_stream(path: str) -> LogStream:
-    """The stream of a path (``stdout``, ``stderr`` or a file, which grows). Raises ``OutputError``."""
+    """The stream of a path (``stdout``, ``stderr`` or a file, which grows). Raises ``LogOutputError``."""
     match path:
         case "stdout":
             return sys.stdout

@@ -22,7 +22,7 @@ _MIN_REQUEUE_SECONDS = 0.001
 
 
 class NodeClaimDraft:
-    """The claim as stored and as it should be. ``look_again_seconds`` is the shortest requested requeue."""
+    """The claim as stored and as it should be. ``requeue_after_seconds`` is the shortest requested requeue."""
 
     def __init__(self, claim: NodeClaim, now: datetime) -> None:
         self._stored = claim

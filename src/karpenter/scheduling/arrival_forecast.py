@@ -102,7 +102,8 @@ def without_expected_pods(
 
 @dataclass(frozen=True)
 class SpareRoomValue:
-    """What room on new nodes is worth: ``per_pod`` USD per hour for each pod like ``average``, up to ``most`` of them."""
+    """What room on new nodes is worth: ``price_per_pod`` USD per hour for each pod of ``average_requests``, up to
+    ``max_pods``."""
 
     average_requests: Resources
     price_per_pod: float

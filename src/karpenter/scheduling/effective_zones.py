@@ -36,7 +36,7 @@ class _ZoneFinder:
         self._zones_left: dict[tuple[TopologyMembership, Requirements, tuple[TopologyTerm, ...]], set[str] | None] = {}
 
     def zone_of(self, group: EquivalenceGroup) -> str:
-        """One zone's name, ``FLEXIBLE`` or ``NONE``."""
+        """One zone's name, ``FLEXIBLE`` or ``NO_ZONE``."""
         steps = group.relaxation_steps
         allowed = self._zones_left_to(group) if group.membership.declared else None
         if allowed is None and any(labels.ZONE not in step.requirements for step in steps):

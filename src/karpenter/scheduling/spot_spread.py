@@ -3,7 +3,8 @@
 The cloud takes spot nodes away by type and zone, all of a kind at once. So of a NodePool's spot nodes, there and planned,
 no more than a share should be in one (type, zone). A planned claim is in that of its cheapest offering: that is what is going to
 be launched. Surplus claims lose the zone, or the cheapest types, so that the next cheapest offering is elsewhere. They keep at
-least `KEPT` types, or all but one, stay spot, keep minValues, and become no more than `DEARER` times as dear.
+least ``MIN_TYPES_KEPT`` types, or all but one, stay spot, keep minValues, and become no more than ``MAX_PRICE_RATIO`` times as
+dear.
 
 Where there is no such way exposure gives way, and the plan says so. Deterministic: claims in their order, alternatives by price.
 """

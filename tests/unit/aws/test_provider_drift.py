@@ -13,7 +13,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
 from karpenter.providers.aws.aws_provider import AwsProvider, AwsProviderDependencies
-from karpenter.providers.aws.nodeclass.nodeclass_drift import (
+from karpenter.providers.aws.nodeclass.nodeclass_hash import (
     HASH_ANNOTATION,
     HASH_VERSION_ANNOTATION,
     NodeClassHashInputs,

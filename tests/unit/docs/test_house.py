@@ -115,3 +115,47 @@ def _ends_somewhere(name: str) -> bool:
 def test_links_of_a_document_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+#: Names in prose that are not ours: of Kubernetes, AWS, operating systems and libraries, and examples of what users write.
+FOREIGN_NAMES = {
+    *("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_DIR", "M_ARENA_MAX", "grep"),
+    *(
+        "KubeSchedulerConfiguration",
+        "PodList",
+        "allocationMode",
+        "distinctAttribute",
+        "lastScaleTime",
+        "provideClusterInfo",
+    ),
+    *("spec.schedulingGroup", "BilledCost", "Client.InvalidKMSKey.InvalidState", "UnsupportedOperation", "v20250501"),
+    *("pandas.DataFrame", "sqlite3.OperationalError"),
+    *("BOOLEAN", "ephemeral_storage", "maxEvents", "requirments", "weekends", "when_empty_or_underutilized"),
+}
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_NAME_IN_PROSE = re.compile(r"`([A-Za-z_][\w.]*)(?:\(\))?`")
+
+
+def _prose_and_code(module: Path) -> tuple[str, str]:
+    """Docstrings and comment lines of a module, and the rest of its text."""
+    lines = module.read_text().splitlines()
+    prose_lines = {number for number, line in enumerate(lines) if line.lstrip().startswith("#")}
+    for node in (_tree(module), *_definitions(module)):
+        if ast.get_docstring(node, clean=False) is not None:
+            prose_lines |= set(range(node.body[0].lineno - 1, node.body[0].end_lineno or 0))
+    prose = "\n".join(line for number, line in enumerate(lines) if number in prose_lines)
+    return prose, "\n".join(line for number, line in enumerate(lines) if number not in prose_lines)
+
+
+def test_names_in_docstrings_and_comments_exist_in_the_code() -> None:
+    """A class, function or parameter that is renamed is renamed in prose, too: `Raises X` names an exception there is."""
+    parts = {module: _prose_and_code(module) for module in MODULES}
+    known = {name for _, code in parts.values() for name in _IDENTIFIER.findall(code)}
+    known |= {"py", *(part for module in MODULES for part in module.relative_to(SOURCE).with_suffix("").parts)}
+    stale = [
+        f"{module.relative_to(SOURCE)}: {name}"
+        for module, (prose, _) in parts.items()
+        for name in _NAME_IN_PROSE.findall(prose)
+        if name not in FOREIGN_NAMES and not known.issuperset(_IDENTIFIER.findall(name))
+    ]
+    assert stale == [], "\n".join(stale)

@@ -52,7 +52,7 @@ def move_score(
     move_disruption_cost: float,
     defaults: ConsolidationDefaults = LEAN_CONSOLIDATION,
 ) -> MoveScore:
-    """DIS-253. ``saving`` in USD per hour and ``disruption`` are the pool's part of the move."""
+    """DIS-253. ``saving_per_hour`` (USD) and ``move_disruption_cost`` are the pool's part of the move."""
     price = totals_of_pool.price_per_hour if totals_of_pool is not None else 0.0
     whole = totals_of_pool.disruption_cost if totals_of_pool is not None else 0.0
     saved = saving_per_hour / price if price > 0 else 0.0

@@ -234,7 +234,7 @@ class ConsolidateAfterNotOver(Blocker):
 
 @dataclass(frozen=True)
 class WithinStabilizationWindow(Blocker):
-    """``consolidateAfter`` of other nodes ends soon: they are decided with the node; ``until`` is the longest it waits."""
+    """``consolidateAfter`` of other nodes ends soon: the node waits, to be decided with them."""
 
     kind = "stabilization-window"
     category = BlockerCategory.CONSOLIDATE_AFTER
@@ -256,7 +256,7 @@ class NodeTooYoung(Blocker):
 
 @dataclass(frozen=True)
 class RolloutInProgress(Blocker):
-    """Pods of two revisions of a workload exist, and the roll-out makes progress; ``until`` is the end of its deadline."""
+    """Pods of two revisions of a workload exist, and the roll-out makes progress within its deadline."""
 
     kind = "rollout"
     category = BlockerCategory.ROLLOUT

@@ -29,13 +29,9 @@ from karpenter.providers.aws.instance.instance_provider import InstanceProvider,
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeProvider
 from karpenter.providers.aws.interruption.interruption_handling import replacement_reason
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
-from karpenter.providers.aws.nodeclass.nodeclass_drift import (
-    DriftComparison,
-    NodeClassHashInputs,
-    confirmed_drift,
-    node_class_drift,
-)
+from karpenter.providers.aws.nodeclass.nodeclass_drift import DriftComparison, confirmed_drift, node_class_drift
 from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassDrift as Found
+from karpenter.providers.aws.nodeclass.nodeclass_hash import NodeClassHashInputs
 from karpenter.providers.contract import (
     HookPending,
     HookSatisfied,

@@ -40,7 +40,7 @@ class AwsStartupError(Exception):
 
 
 class AwsConnection(Protocol):
-    """What is asked of an ``Account``."""
+    """The account as this module uses it: ``AwsSession``."""
 
     @property
     def services(self) -> AwsApis:

@@ -40,8 +40,8 @@ from karpenter.providers.aws.nodeclass.nodeclass_discovery import (
     SubnetProvider,
     SubnetReconciler,
 )
-from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassHashInputs, NodeClassHashStamper
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import LaunchDryRuns
+from karpenter.providers.aws.nodeclass.nodeclass_hash import NodeClassHashInputs, NodeClassHashStamper
 from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     NodeClassChangeLog,
     NodeClassSubreconciler,

@@ -194,7 +194,7 @@ def load_faults(path: str | Path) -> Faults:
 
 
 def parse_faults(content: bytes, source: str = "faults") -> Faults:
-    """Like ``load``, from the content; ``source`` is how messages call it."""
+    """Like ``load_faults``, from the content; ``source`` names it in messages."""
     try:
         faults = yaml_as(content, Faults)
     except InvalidYaml as error:

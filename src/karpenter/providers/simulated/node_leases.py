@@ -21,7 +21,7 @@ _DURATION_SECONDS = 40
 class NodeLeases:
     """Renews the leases of nodes. A cluster without the namespace has no use for them; a fault is waited out.
 
-    ``complain`` gets the node and the fault.
+    ``report_failure`` gets the name of the node and the error.
     """
 
     def __init__(self, kube: Kube, clock: Clock, report_failure: Callable[[str, KubeError], None]) -> None:

@@ -29,8 +29,9 @@ MAX_POOLS_COMPARED = 16
 class PurchaseOptionIndex:
     """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
 
-    ``units``: what is left of stocks, and of reservations where these are a matter of their own (SCH-580). ``strict``: a pool
-    whose minValues cannot be met sells nothing (SCH-364). ``devices``: those of types, where pods ask for devices.
+    ``reservation_units``: what is left of stocks, and of reservations where these are a matter of their own (SCH-580).
+    ``strict``: a pool whose minValues cannot be met sells nothing (SCH-364). ``devices``: those of types, where pods ask for
+    devices.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ def _single_value(requirements: Requirements, key: str) -> str | None:
 def types_with_units_left(
     index: TypeIndex, requirements: Requirements, reservation_units: Mapping[str, int]
 ) -> TypeSet:
-    """Types that can be bought freely or from a reservation or stock with units left. ``units`` has none that nobody counts."""
+    """Types that can be bought freely or from a reservation or stock with units left. One without an entry is not limited."""
     types = index.with_available_offering(requirements)
     if not any(reservation_units.get(name, 1) <= 0 for name in index.reservation_units):
         return types

@@ -1,7 +1,7 @@
-"""An API server inside the process, for tests, the simulator and ``serve``.
+"""An API server inside the process, for tests, the simulator and ``karpenter demo``.
 
 Here belongs what a real API server does to objects, on raw JSON so that fields nobody here reads survive; what a kubelet, a
-scheduler or a workload controller does belongs to those who play them. Typed access is ``MemoryKube``, HTTP is ``kube.serve``.
+scheduler or a workload controller does belongs to those who play them. Typed access is ``MemoryKube``, HTTP is ``http_front``.
 """
 
 from karpenter.simulation.apiserver.list_query import ObjectQuery, compile_query

@@ -36,7 +36,7 @@ class EntryWriter(Protocol):
 
 
 class DependentsCollector:
-    """The index of owners, kept right by ``see``."""
+    """The index of owners, kept up to date by ``on_change``."""
 
     def __init__(self, writer: EntryWriter) -> None:
         self._writer = writer

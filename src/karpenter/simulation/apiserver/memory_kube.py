@@ -112,13 +112,13 @@ class MemoryKube:
         self.server.delete(resource, _namespace_for(kind, namespace), name, options)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "") -> None:
-        """See ``Subresources.evict``."""
+        """See ``PodSubresources.evict``."""
         await asyncio.sleep(0)
         self.server.raise_injected_fault("evict", "pods", name)
         subresources.evict_pod(self.server, namespace, name, DeleteOptions(uid=uid))
 
     async def bind(self, name: str, namespace: str, node: str) -> None:
-        """See ``Subresources.bind``."""
+        """See ``PodSubresources.bind``."""
         await asyncio.sleep(0)
         self.server.raise_injected_fault("bind", "pods", name)
         subresources.bind_pod(self.server, namespace, name, node)

@@ -1,9 +1,9 @@
 """An API server inside the process: the verbs of a real one on objects kept as JSON.
 
-Every verb is one synchronous step, so a write is atomic and its order is the order of calls. What happens on the way is told
-elsewhere: ``admission`` fills in and refuses, ``deletion`` decides whether an object stays, ``garbage`` takes dependents along,
-``store`` keeps entries and logs, ``pods`` and ``eviction`` are the subresources. This module is the traffic between them, and
-it removes a namespace when it is empty.
+Every verb is one synchronous step, so a write is atomic and its order is the order of calls. Other modules
+hold what happens on the way: ``object_admission`` fills in and refuses, ``object_deletion`` decides whether an object stays,
+``dependents`` deletes dependents, ``object_store`` keeps entries and changes, ``subresources`` has binding, eviction and scale.
+This module connects them, and it removes a namespace when it is empty.
 
 Differences from a real server, all on purpose: managed fields are not tracked, core kinds are not checked against their full
 schema, uids and generated names repeat from run to run, and what controllers do elsewhere a moment later (collecting
@@ -139,8 +139,8 @@ class MemoryServer:
     def page(self, resource: ServedResource, query: ObjectQuery, page_request: PageRequest) -> ListPage:
         """Part of a list; all parts of one list show the same moment.
 
-        Raises ``Gone`` when that moment is forgotten, ``Unavailable`` when it has not come yet, and ``Invalid`` for a token this
-        server did not give out.
+        Raises ``Gone`` when that moment is forgotten, ``ServerUnavailable`` when it has not come yet, and ``Invalid`` for a token
+        this server did not give out.
         """
         mark = (
             parse_continue_token(page_request.continue_token)
@@ -294,7 +294,7 @@ class MemoryServer:
         return self._store(entry, old, body)
 
     def update_entry(self, entry: StoredEntry, change: Transform) -> StoredEntry:
-        """As ``rewrite``, for an object at hand."""
+        """As ``update_any``, for an object at hand."""
         return self._store(entry, entry.decoded(), change(entry.decoded()))
 
     def check_preconditions(self, entry: StoredEntry, options: DeleteOptions) -> None:

@@ -33,7 +33,7 @@ def format_time(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """The time ``stamp`` wrote."""
+    """The time that ``format_time`` wrote."""
     return datetime.fromisoformat(text)
 
 
@@ -45,7 +45,8 @@ def is_deletable(body: JsonDict) -> bool:
 
 
 def mark_deleted(resource: ServedResource, body: JsonDict, options: DeleteOptions, now: datetime) -> JsonDict:
-    """The object after a delete call, marked as being deleted. ``is_finished`` of the result tells whether it goes at once."""
+    """The object after a delete call, marked as being deleted. ``is_deletable`` of the result says whether it is removed at
+    once."""
     asked = options.grace_period_seconds
     grace = _grace_seconds(body, asked) if resource.kind.name == "Pod" else 0
     meta = dict(body["metadata"])

@@ -168,7 +168,7 @@ class ChangeLog:
         return self.compacted_count + len(self.changes)
 
     def change_at(self, position: int) -> StoredChange:
-        """The change at ``position`` (before ``end``). Raises ``Gone`` when it is forgotten."""
+        """The change at ``position`` (before ``end_position``). Raises ``Gone`` when it is forgotten."""
         if position < self.compacted_count:
             raise too_old(self.compacted_version - 1, self.compacted_version)
         return self.changes[position - self.compacted_count]

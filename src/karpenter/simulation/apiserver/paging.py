@@ -15,7 +15,8 @@ from karpenter.simulation.apiserver.object_store import StoredEntry
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Part of a consistent list. ``token`` continues it and is empty at the end, ``remaining`` is how much is left."""
+    """Part of a consistent list. ``continue_token`` continues it and is empty at the end, ``remaining_count`` is how much is
+    left."""
 
     entries: tuple[StoredEntry, ...]
     version: int
@@ -25,7 +26,8 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which part of a list is asked for: at most ``limit`` objects (0: all), as of ``version`` (0: now) or after ``token``."""
+    """Which part of a list is asked for: at most ``limit`` objects (0: all), as of ``resource_version`` (0: now) or after
+    ``continue_token``."""
 
     limit: int = 0
     resource_version: int = 0

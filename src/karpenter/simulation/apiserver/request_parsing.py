@@ -130,7 +130,7 @@ def body_named_as_path(request: ApiRequest, kind: str) -> JsonDict:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Parameters of a list or watch. ``initial`` says whether a watch begins with what is there (None: not said)."""
+    """Parameters of a list or watch. ``send_initial_events`` says whether a watch begins with what is there (None: not said)."""
 
     limit: int
     continue_token: str

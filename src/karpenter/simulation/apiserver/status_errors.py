@@ -85,7 +85,7 @@ def uid_conflict(resource: ServedResource, name: str, expected: str, actual: str
 
 
 def precondition_failed(resource: ServedResource, name: str, field: str, expected: str, actual: str) -> Conflict:
-    """A delete or eviction was meant for another object or another version; ``what`` is ``UID`` or ``ResourceVersion``."""
+    """A delete or eviction was meant for another object or another version; ``field`` is ``UID`` or ``ResourceVersion``."""
     happened = "deleted and then recreated" if field == "UID" else "modified"
     cause = (
         f"the {field} in the precondition ({expected}) does not match the {field} in record ({actual}). "

@@ -1,7 +1,7 @@
 """Eviction: deleting a pod only while its disruption budget allows.
 
 The server knows no arithmetic of budgets. It reads what a controller has written into the budget's status
-(``sim.disruption`` plays that controller), takes one from ``disruptionsAllowed`` and notes the pod under ``disruptedPods``, so
+(``pdb_controller`` plays that controller), takes one from ``disruptionsAllowed`` and notes the pod under ``disruptedPods``, so
 that the controller does not count it as healthy until it is seen to leave. Without anybody who writes that status a budget
 allows nothing, as on a real cluster.
 
@@ -35,8 +35,8 @@ _UNOBSERVED_RETRY_SECONDS = 10
 def evict_pod(server: MemoryServer, namespace: str, name: str, options: DeleteOptions) -> None:
     """Delete a pod if its budget allows.
 
-    Raises ``NotFound``, ``Conflict``, ``TooManyRequests`` or, when several budgets select the pod, ``Unavailable`` with status
-    500 as a real server does.
+    Raises ``NotFound``, ``Conflict``, ``TooManyRequests`` or, when several budgets select the pod, ``ServerUnavailable`` with
+    status 500 as a real server does.
     """
     pods = server.resource("", "v1", "pods")
     pod = server.get(pods, namespace, name)
@@ -190,7 +190,8 @@ _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimes
 
 
 def read_scale(entry: StoredEntry) -> JsonDict:
-    """The ``Scale`` view of an object. Raises ``NotFound`` for a kind without it, ``Unavailable`` where replicas are unset."""
+    """The ``Scale`` view of an object. Raises ``NotFound`` for a kind without it, ``ServerUnavailable`` where replicas are
+    unset."""
     _check_scalable(entry.resource)
     body = entry.decoded()
     if "replicas" not in (body.get("spec") or {}):

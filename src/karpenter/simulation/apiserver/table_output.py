@@ -27,7 +27,7 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
 @dataclass(frozen=True, slots=True)
 class PrinterColumn:
-    """One column; ``wide`` ones show only on request."""
+    """One column; a column with ``is_wide`` shows only on request."""
 
     name: str
     value: ColumnValue
@@ -38,7 +38,7 @@ class PrinterColumn:
 def render_table(
     resource: ServedResource, entries: Iterable[StoredEntry], now: datetime, list_metadata: Mapping[str, Any]
 ) -> JsonDict:
-    """The ``Table`` of these entries; ``head`` is the list metadata."""
+    """The ``Table`` of these entries; ``list_metadata`` is that of the list."""
     columns = _columns_of_kind(resource.kind.group, resource.kind.name)
     return {
         "kind": "Table",

@@ -42,7 +42,7 @@ class WatchStream:
     ) -> AsyncIterator[bytes]:
         """Lines until the server or the asked-for time ends the stream.
 
-        It begins with ``initial`` and, with ``mark_at``, a bookmark of that version which says that this was all.
+        It begins with ``initial`` and, with ``bookmark_version``, a bookmark of that version which says that this was all.
         """
         try:
             begin = [self._line(WatchEventType.ADDED, entry) for entry in initial]

@@ -13,7 +13,7 @@ from karpenter.model import quantity
 from karpenter.model import resources as res
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.bootstrap import join_rules
-from karpenter.providers.aws.nodeclass.nodeclass_drift import node_class_hash
+from karpenter.providers.aws.nodeclass.nodeclass_hash import node_class_hash
 from support import launch_cases
 from support.ec2_market import PLAIN, Region, fair
 

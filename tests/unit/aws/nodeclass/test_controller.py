@@ -11,7 +11,7 @@ from karpenter.api.ec2_node_class import SubnetSelectorTerm
 from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.model import conditions
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
-from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION, HASH_VERSION_ANNOTATION
+from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION, HASH_VERSION, HASH_VERSION_ANNOTATION
 from support.ec2_class_services import THROTTLED
 from support.ec2_classes import Classes
 

@@ -26,8 +26,6 @@ from karpenter.providers.aws.ec2_descriptions import (
 )
 from karpenter.providers.aws.nodeclass.ami_selection import STANDARD_REQUIREMENTS, AmiCandidate, select_amis
 from karpenter.providers.aws.nodeclass.nodeclass_drift import (
-    HASH_ANNOTATION,
-    HASH_VERSION_ANNOTATION,
     NO_DRIFT,
     DriftComparison,
     DriftNotDeterminable,
@@ -36,6 +34,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_drift import (
     instance_drift,
     node_class_drift,
 )
+from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
 from support.ec2_classes import REFERENCE, TYPES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from karpenter.api.ec2_node_class import (
 )
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM
 from karpenter.api.meta import ObjectMeta
-from karpenter.providers.aws.nodeclass.nodeclass_drift import (
+from karpenter.providers.aws.nodeclass.nodeclass_hash import (
     HASH_ANNOTATION,
     HASH_VERSION,
     HASH_VERSION_ANNOTATION,

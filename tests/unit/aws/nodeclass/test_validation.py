@@ -10,7 +10,7 @@ from karpenter.api.kinds import EC2_NODE_CLASS
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_labels import NVIDIA_CONSUMABLE_CAPACITY
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
-from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION
+from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION
 from support.class_validation import VALID, judged, tried, verdict
 from support.ec2_class_services import THROTTLED
 from support.ec2_classes import Classes

@@ -17,7 +17,7 @@ A claim that carries a batch this process did not close is never bought for befo
 
 * The claims that wait for an instance of it are listed again: they carry the id, live and have no provider ID.
 * Instances with its tag that no claim names are theirs, dealt out by uid and instance id. Fewer than claims: EC2 may not show all
-  of them yet, so we wait for ``VISIBLE_SECONDS``; then the launch fails for those without.
+  of them yet, so we wait for ``VISIBILITY_SECONDS``; then the launch fails for those without.
 * No instance in any state: the request may never have arrived. It is sent again with the same token for as many as are owed. If
   it did arrive, the token brings the old answer, or the refusal, and then it is a matter of waiting for what EC2 shows.
 

@@ -247,7 +247,7 @@ class FleetSender:
         self._templates.forget(template_plan.content.name for template_plan in plan.templates)
 
     async def create_fleet(self, plan: LaunchPlan, request: FleetRequest) -> FleetAnswer:
-        """EC2's answer. Raises ``Refusal``, ``Lost`` or ``AlreadyBought``."""
+        """EC2's answer. Raises ``FleetRefused``, ``FleetOutcomeUnknown`` or ``FleetAlreadyCreated``."""
         is_uncertain = has_new_templates = False
         pauses = iter(RETRY_PAUSES_SECONDS)
         while True:

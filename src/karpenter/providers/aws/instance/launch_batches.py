@@ -44,7 +44,7 @@ class BatchClaims:
 
 
 def batch_claims(batch: str, claims: Iterable[NodeClaim], asking_uid: str) -> BatchClaims:
-    """Who is still owed an instance of the batch; ``asking`` is the uid of one whose provider ID does not count."""
+    """Who is still owed an instance of the batch; ``asking_uid`` is that of one whose provider ID does not count."""
     owed: list[NodeClaim] = []
     owned: set[str] = set()
     for claim in claims:

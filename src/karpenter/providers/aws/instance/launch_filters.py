@@ -85,7 +85,7 @@ def launch_requirements(claim: NodeClaim) -> LaunchRequirements:
 def filter_instance_types(
     required: LaunchRequirements, types: Sequence[InstanceType], *, strict_min_values: bool
 ) -> LaunchableTypes:
-    """The types to ask for. ``varied``: a lack of different values is no launch (policy Strict).
+    """The types to ask for. ``strict_min_values``: where values are lacking, nothing is launched (policy Strict).
 
     Raises ``InsufficientCapacity`` where nothing is left (AWS-427, AWS-428).
     """

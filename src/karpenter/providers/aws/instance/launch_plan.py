@@ -95,7 +95,7 @@ class TemplatePlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What is going to be asked for. ``needs`` are the addresses one instance takes in each zone."""
+    """What is going to be asked for. ``address_needs`` are the addresses one instance takes in each zone."""
 
     node_class: EC2NodeClass
     pool: str

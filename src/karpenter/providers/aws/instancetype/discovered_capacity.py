@@ -36,7 +36,7 @@ _log = structlog.get_logger()
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _Key = tuple[str, str]
 
-#: The image a type gets of a class's images (``nodeclass.images.image_for``).
+#: The image a type gets of a class's images (``ami_selection.ami_for``).
 AmiForType = Callable[[InstanceType, Sequence[AMI]], AMI | None]
 
 
@@ -50,7 +50,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DiscoveredCapacity:
-    """Memory by type and set of images, each figure kept for ``LIFE`` after it was last seen."""
+    """Memory by type and set of images, each figure kept for ``DISCOVERED_CAPACITY_TTL`` after it was last seen."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

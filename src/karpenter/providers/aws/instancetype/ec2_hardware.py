@@ -48,7 +48,7 @@ class Ec2Hardware:
 
 
 def read_hardware(info: InstanceTypeInfo, zones: frozenset[str]) -> Ec2Hardware:
-    """What a description says. Raises ``FactsError``."""
+    """What a description says. Raises ``HardwareFactsError``."""
     published = ec2_catalog.published_type_facts().get(info.instance_type, _UNPUBLISHED)
     arch = _architecture(info)
     card = _default_card(info)

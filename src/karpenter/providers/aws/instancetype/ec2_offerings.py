@@ -39,8 +39,8 @@ _EXPIRING = "expiring"
 class OfferingInputs:
     """What is sold in the region now.
 
-    ``zones`` are the names of all its zones, sorted; ``shifted`` of those traffic is shifted away from. The three
-    memories are the living ones: ask them only while making offerings.
+    ``zones`` are the names of all its zones, sorted; ``shifted_zones`` those that traffic is shifted away from. Prices,
+    unavailable offerings and reservations change: read them only while making offerings.
     """
 
     zones: tuple[str, ...]
@@ -64,7 +64,7 @@ class _OfferingLabels(NamedTuple):
 def type_offerings(
     hardware: Ec2Hardware, terms: NodeClassTerms, inputs: OfferingInputs, *, is_compatible: bool
 ) -> tuple[Offering, ...]:
-    """All offerings of a type, those that cannot be had now marked so. ``fits_class``: AWS-340."""
+    """All offerings of a type, those that cannot be bought now marked so. ``is_compatible``: AWS-340."""
     zones = frozenset(available_zones(hardware, terms)) - inputs.shifted_zones if is_compatible else frozenset[str]()
     offerings = (
         *_spot_and_on_demand(hardware, terms, inputs, zones),
@@ -204,7 +204,7 @@ class ReservationAvailability:
         self._available[reservation] = units
 
 
-#: How long the first time; doubled each further time, up to ``LONGEST``.
+#: How long the first time; doubled each further time, up to ``MAX_UNAVAILABLE_TTL``.
 UNAVAILABLE_TTL = timedelta(minutes=3)
 MAX_UNAVAILABLE_TTL = timedelta(minutes=60)
 #: After so long without a mark the pauses begin at the shortest again.
@@ -217,7 +217,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OfferingKey:
-    """A way to buy a type; ``group`` and ``partition`` are empty for launches outside a placement group.
+    """A way to buy a type; ``placement_group`` and ``partition`` are empty for launches outside a placement group.
 
     ``reservation``: the ID of its capacity reservation. An entry of one says nothing of another one (K15-A36).
     """

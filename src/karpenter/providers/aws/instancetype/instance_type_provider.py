@@ -2,9 +2,9 @@
 
 A list consists of layers that change at different paces, and each is rebuilt only where it changed:
 
-* ``Hardware`` per type, when EC2 describes the type differently (twelve hours);
+* ``Ec2Hardware`` per type, when EC2 describes the type differently (twelve hours);
 * the type for a class (labels, capacity), when the terms of the class or the memory learned for the type change. Classes with the
-  same terms share a ``_Shelf``;
+  same terms share a ``_TypeList``;
 * its offerings, when one of its prices, a mark of unavailability, a reservation or a zonal shift changes.
 
 A type whose offerings came out as they were stays the same object, and a list of the same objects the same tuple: callers may
@@ -90,8 +90,8 @@ class InstanceTypeCaches:
 class InstanceTypeInputs:
     """What the provider reads of other parts at each call.
 
-    ``shifted_zones`` are ids of zones traffic is shifted away from (AWS-615); ``group_of`` is the placement group a class has
-    resolved to, None without one (AWS-610); ``skipped`` hears how many types could not be read (AWS-283 Beyond).
+    ``shifted_zone_ids`` are zones that traffic is shifted away from (AWS-615); ``placement_group_of`` gives the placement group a
+    class has resolved to, None without one (AWS-610); ``record_skipped`` gets how many types could not be read (AWS-283 Beyond).
     """
 
     shifted_zone_ids: Callable[[], frozenset[str]] = frozenset
@@ -117,7 +117,7 @@ class _CachedNodeClass(NamedTuple):
 
 @dataclass
 class _TypeEntry:
-    """A type on a shelf: as the class sees it, whether the class can use it, and what its offerings were made of."""
+    """A type of a ``_TypeList``: as the class sees it, whether the class can use it, and what its offerings were made of."""
 
     hardware: Ec2Hardware
     learned_bytes: int
@@ -128,7 +128,7 @@ class _TypeEntry:
 
 @dataclass
 class _TypeList:
-    """The list of all classes with the same terms; ``made_of`` and ``mark`` tell whether it still holds."""
+    """The list of all classes with the same terms; ``types_version`` and ``offering_version`` tell whether it still holds."""
 
     terms: NodeClassTerms
     entries: dict[str, _TypeEntry] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class _TypeList:
 
 
 class InstanceTypeProvider:
-    """What can be bought in a region. ``ec2`` and ``pricing`` are asked by the ``refresh_`` methods alone."""
+    """What can be bought in a region. Only methods that begin with ``refresh`` send requests to ``ec2`` and ``pricing``."""
 
     def __init__(
         self,
@@ -344,7 +344,8 @@ class InstanceTypeProvider:
         return cached.key, cached.terms
 
     def _update_types(self, type_list: _TypeList) -> bool:
-        """Bring the types themselves up to date, without their offerings; whether there was reason to. Raises ``TermsError``."""
+        """Bring the types themselves up to date, without their offerings; whether there was reason to. Raises
+        ``NodeClassTermsError``."""
         made_of = (self._generation, self._caches.discovered_capacity.version)
         if type_list.types_version == made_of:
             return False

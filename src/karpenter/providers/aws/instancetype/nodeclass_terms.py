@@ -109,7 +109,7 @@ class NodeClassTerms:
 def read_terms(
     node_class: EC2NodeClass, group: PlacementGroupInfoEntry | None = None, *, reserved_capacity: bool = True
 ) -> NodeClassTerms:
-    """The terms of a class; ``reserves`` is whether the gate ReservedCapacity is on (AWS-354)."""
+    """The terms of a class; ``reserved_capacity`` is whether the gate ReservedCapacity is on (AWS-354)."""
     status = node_class.status
     return NodeClassTerms(
         spec=node_class.spec,
@@ -311,7 +311,8 @@ class CapacitySettings:
 def capacity_terms(
     hardware: Ec2Hardware, terms: NodeClassTerms, capacity_settings: CapacitySettings, learned_bytes: int = 0
 ) -> formulas.CapacityParameters:
-    """A class's terms for one type. ``learned_bytes`` is the memory such nodes have, 0 where unknown. Raises ``TermsError``."""
+    """A class's terms for one type. ``learned_bytes`` is the memory such nodes have, 0 where unknown. Raises
+    ``NodeClassTermsError``."""
     facts = kubelet_type_facts(hardware, terms, capacity_settings)
     settings = resolve_kubelet_settings(terms.spec.kubelet, facts, capacity_settings.kubelet_expressions)
     pods = facts.pods(settings.max_pods, settings.pods_per_core)

@@ -48,8 +48,8 @@ class InterruptionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InterruptionMessage:
-    """Something AWS says of these instances. ``at``: when it happened; ``begins``: when what is announced begins, None where
-    that is now or not said."""
+    """Something AWS says of these instances. ``start_time``: when it happened; ``begins_at``: when what is announced begins,
+    None where that is now or not said."""
 
     kind: InterruptionKind
     instance_ids: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class _Health(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def parse_interruption_message(body: str | None) -> InterruptionMessage:
-    """The notice in a message's body. Raises ``Unreadable``."""
+    """The notice in a message's body. Raises ``MalformedInterruptionMessage``."""
     if not body:
         raise MalformedInterruptionMessage("it has no body")
     envelope = _decode(body.encode(), _Envelope)

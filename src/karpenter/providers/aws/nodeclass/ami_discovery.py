@@ -78,7 +78,7 @@ class AmiProvider:
         self._candidates: TTLCache[_AmiCacheKey, tuple[AmiCandidate, ...], datetime] = TTLCache(inf, refresh, clock.now)
 
     async def find(self, node_class: EC2NodeClass) -> tuple[AMI, ...]:
-        """The images to use (AWS-201). Raises ``AliasUnresolved`` and ``AwsError``."""
+        """The images to use (AWS-201). Raises ``AmiAliasUnresolved`` and ``AwsError``."""
         key = _AmiCacheKey(generation_of(node_class), self._cluster().version)
         candidates = self._candidates.get(key)
         if candidates is None:

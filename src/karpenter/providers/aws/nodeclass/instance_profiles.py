@@ -230,7 +230,7 @@ def _ready_result(node_class: EC2NodeClass, name: str) -> SubreconcileResult:
 
 
 class InstanceProfileGarbageCollector:
-    """Deletes what is left over. ``classes`` and ``claims`` tell all there are."""
+    """Deletes profiles that are left over. ``node_classes`` and ``claims`` give all there are."""
 
     def __init__(
         self,

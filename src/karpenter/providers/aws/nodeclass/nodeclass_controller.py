@@ -30,7 +30,7 @@ from karpenter.providers.aws.nodeclass.instance_profiles import (
     legacy_profile_name,
     node_class_profile_path,
 )
-from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassHashInputs, NodeClassHashStamper, uses_node_class
+from karpenter.providers.aws.nodeclass.nodeclass_hash import NodeClassHashInputs, NodeClassHashStamper, uses_node_class
 from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     MINUTE,
     NodeClassSubreconciler,
@@ -67,7 +67,7 @@ class NodeClassReconcileContext:
 
 
 class NodeClassController:
-    """Keeps EC2NodeClasses up to date. ``parts`` run in this order."""
+    """Keeps EC2NodeClasses up to date. ``subreconcilers`` run in this order."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class NodeClassController:
     async def reconcile(self, name: str) -> float | None:
         """Bring one class up to date; seconds until the next reconcile, None to wait for events.
 
-        Raises ``LookFailed``, ``AwsError`` and ``KubeError``.
+        Raises ``NodeClassReconcileFailed``, ``AwsError`` and ``KubeError``.
         """
         node_class = self._context.node_class_named(name)
         if node_class is None:

@@ -67,7 +67,7 @@ def generation_of(node_class: EC2NodeClass) -> NodeClassGeneration:
 
 
 class SubnetProvider:
-    """Finds subnets. Each answer from EC2 also goes to ``record_free_addresses``; answers are kept for ``refresh_interval``."""
+    """Finds subnets. Answers are kept for ``refresh``; the free addresses of each also go to ``record_addresses``."""
 
     def __init__(
         self, ec2: DiscoveryApi, clock: Clock, refresh: timedelta, record_addresses: FreeAddressRecorder

@@ -24,7 +24,6 @@ from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.instancetype.device_templates import NO_SHARING, GpuSharingError, parse_gpu_sharing
-from karpenter.providers.aws.nodeclass.nodeclass_drift import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import (
     DryRunResult,
     LaunchDryRuns,
@@ -33,6 +32,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import (
     node_pools_of,
     restricted_tags,
 )
+from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
 from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
     AMIS_READY,
     INSTANCE_PROFILE_READY,

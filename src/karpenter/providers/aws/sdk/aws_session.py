@@ -224,7 +224,8 @@ _Job = tuple[Callable[[], object], "Future[object]"]
 
 
 class DaemonThreadPool:
-    """Runs blocking functions, ``most`` at a time, in the order they came. Threads are made when first needed, and kept."""
+    """Runs blocking functions, ``max_threads`` at a time, in the order they came. Threads are made when first needed, and
+    kept."""
 
     def __init__(self, max_threads: int, name: str) -> None:
         self._max_threads = max_threads

@@ -39,8 +39,8 @@ class BootstrapOptions:
     """All that goes into an instance's user data.
 
     ``labels`` are the claim's and the launch's capacity type, ``taints`` the claim's, startup taints last: what is missing of our
-    own is added here, and labels a kubelet may not set are left out. ``kubelet`` is the class's map as its owner wrote it,
-    ``reserved`` what it comes to on the type, ``max_pods`` the pods the type runs. ``custom`` is the class's own user data.
+    own is added here, and labels a kubelet may not set are left out. ``kubelet_spec`` is the class's map as its
+    owner wrote it, ``kubelet_settings`` what it comes to on the type, ``max_pods`` the pods the type runs.
     ``image_version`` is Bottlerocket's only (``versions.image_version``). ``join`` is None where the user data of
     family Custom is not a template.
     """

@@ -1,8 +1,8 @@
 """Arithmetic in kubelet settings: CEL over the facts of a type (AWS-111 to AWS-114).
 
-An expression is judged three times: it must parse and name only what exists (``fault`` when the class is looked at), yield a
-number on a sample of instances (the same), and yield a usable number on every type there is (AWS-107). CEL never mixes whole
-numbers and fractions in arithmetic; only ``min`` and ``max`` take any two.
+An expression is judged three times: it must parse and name only what exists (``expression_fault``, when the class is reconciled),
+yield a number on a sample of instances (the same), and yield a usable number on every type there is (AWS-107). CEL never mixes
+whole numbers and fractions in arithmetic; only ``min`` and ``max`` take any two.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _max_pods(value: object, facts: KubeletTypeFacts, expressions: bool) -> int 
 
 
 def _reserved(values: object, expression_values: Mapping[str, str | int | float] | None) -> Iterator[tuple[str, str]]:
-    """Quantities as they are, expressions as what they come to; without ``known`` values expressions are skipped."""
+    """Quantities as they are, expressions as what they come to; without ``expression_values`` expressions are skipped."""
     for name, value in _string_map(values).items():
         if not is_expression(value):
             yield name, value

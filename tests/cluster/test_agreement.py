@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controlplane.arena import Arena
 from controlplane.harness import ControlPlane
+from controlplane.scheduler_harness import SchedulerHarness
 from karpenter.api.core import Pod
 from karpenter.scheduling.explain.reason_messages import reason_message
 from karpenter.scheduling.problem import build_problem
@@ -23,8 +23,8 @@ from karpenter.scheduling.solver import solve
 from support import greedy_plan
 from support.agreement_scenarios import TYPES, Scenario, only, scenarios
 from support.builders import NOW, indexes, snapshot
-from support.judge import problems
 from support.kube_filters import spreads
+from support.plan_checker import violations
 
 pytestmark = pytest.mark.cluster
 
@@ -36,9 +36,9 @@ _ONCE_UNBOUND = ("spread-min-domains-3", "mix-22-daemons-spread-zone")
 
 
 @pytest.fixture(scope="module")
-def arena() -> Iterator[Arena]:
+def harness() -> Iterator[SchedulerHarness]:
     with ControlPlane(scheduler=True) as plane:
-        result = Arena(plane)
+        result = SchedulerHarness(plane)
         result.open()
         yield result
 
@@ -53,8 +53,8 @@ class Tally:
     cautious: int = 0
     elsewhere: int = 0
     faults: list[str] = field(default_factory=list)
-    #: What the judge says about the plans; the scheduler is asked all the same.
-    unlawful: list[str] = field(default_factory=list)
+    #: Violations that the plan checker finds; the plans are given to the scheduler all the same.
+    invalid: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         total = self.planned + self.asked
@@ -71,11 +71,11 @@ Planner = Callable[[Scenario], Solution]
 
 
 def by_us(scenario: Scenario) -> Solution:
-    return solve(build_problem(snapshot(scenario.world().objects()), indexes(scenario.pools, TYPES), NOW))
+    return solve(build_problem(snapshot(scenario.cluster().objects()), indexes(scenario.pools, TYPES), NOW))
 
 
-def by_the_judge(scenario: Scenario) -> Solution:
-    return greedy_plan.planned(scenario.world())
+def by_the_plan_checker(scenario: Scenario) -> Solution:
+    return greedy_plan.planned(scenario.cluster())
 
 
 def refused(plan: Solution) -> int:
@@ -94,13 +94,13 @@ def representatives(pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod.metadata.name.endswith("-0")]
 
 
-def tell(arena: Arena, scenario: Scenario, planner: Planner, tally: Tally) -> None:
+def apply(harness: SchedulerHarness, scenario: Scenario, planner: Planner, tally: Tally) -> None:
     plan = planner(scenario)
-    tally.unlawful += [f"{scenario.name}: {problem}" for problem in problems(scenario.world(), plan)]
-    with arena.told(scenario):
+    tally.invalid += [f"{scenario.name}: {problem}" for problem in violations(scenario.cluster(), plan)]
+    with harness.applied(scenario):
         for pod in representatives(scenario.pods):
-            _ask_alone(arena, scenario, pod, planner, tally)
-        where = arena.carried_out(scenario, plan)
+            _ask_alone(harness, scenario, pod, planner, tally)
+        where = harness.carried_out(scenario, plan)
         meant = {
             (pod.metadata.namespace, pod.metadata.name): name
             for name, pods in (
@@ -113,17 +113,17 @@ def tell(arena: Arena, scenario: Scenario, planner: Planner, tally: Tally) -> No
         tally.refused += refused(plan)
         tally.elsewhere += sum(where[key] != meant[key] for key in where)
         tally.faults += [
-            f"{scenario.name}: {key[1]}, planned on {meant[key]}, is not bound: {arena.why(key)}"
+            f"{scenario.name}: {key[1]}, planned on {meant[key]}, is not bound: {harness.why(key)}"
             for key in sorted(meant.keys() - where.keys())
         ]
 
 
-def _ask_alone(arena: Arena, scenario: Scenario, pod: Pod, planner: Planner, tally: Tally) -> None:
+def _ask_alone(harness: SchedulerHarness, scenario: Scenario, pod: Pod, planner: Planner, tally: Tally) -> None:
     plan = planner(only(scenario, pod))
     if refused(plan):
         return
     tally.asked += 1
-    where = arena.alone(pod)
+    where = harness.alone(pod)
     if bool(where) == bool(plan.placed_on_existing):
         return
     if where and planner is by_us and spreads(pod.spec):
@@ -136,12 +136,12 @@ def _ask_alone(arena: Arena, scenario: Scenario, pod: Pod, planner: Planner, tal
         )
 
 
-def _told(arena: Arena, chosen: Iterable[Scenario], planner: Planner) -> Tally:
+def _applied(harness: SchedulerHarness, chosen: Iterable[Scenario], planner: Planner) -> Tally:
     tally = Tally()
     for scenario in chosen:
-        tell(arena, scenario, planner, tally)
-    print("", tally, *tally.unlawful, *tally.faults, sep="\n")
-    assert not tally.unlawful
+        apply(harness, scenario, planner, tally)
+    print("", tally, *tally.invalid, *tally.faults, sep="\n")
+    assert not tally.invalid
     assert not tally.faults
     assert tally.planned + tally.asked > 0
     return tally
@@ -158,25 +158,25 @@ def slice_of(turn: int) -> list[Scenario]:
     ]
 
 
-def test_planned_pods_bind_and_pods_without_room_find_none(arena: Arena) -> None:
-    tally = _told(arena, slice_of(0), by_us)
+def test_planned_pods_bind_and_pods_without_room_find_none(harness: SchedulerHarness) -> None:
+    tally = _applied(harness, slice_of(0), by_us)
     assert REFUSED or not tally.refused
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_planned_pods_bind_in_all_scenarios(arena: Arena) -> None:
-    tally = _told(arena, ALL, by_us)
+def test_planned_pods_bind_in_all_scenarios(harness: SchedulerHarness) -> None:
+    tally = _applied(harness, ALL, by_us)
     assert len(ALL) >= 100
     assert REFUSED or not tally.refused
 
 
-def test_the_judge_speaks_for_the_scheduler(arena: Arena) -> None:
-    """Plans made of the judge's own words bind, and alone no pod finds a place the judge does not see."""
-    _told(arena, slice_of(1)[::16], by_the_judge)
+def test_the_plan_checker_agrees_with_the_scheduler(harness: SchedulerHarness) -> None:
+    """Plans made with the checker's filters bind, and no single pod binds where the checker finds no node."""
+    _applied(harness, slice_of(1)[::16], by_the_plan_checker)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_the_judge_speaks_for_the_scheduler_in_all_scenarios(arena: Arena) -> None:
-    _told(arena, ALL, by_the_judge)
+def test_the_plan_checker_agrees_with_the_scheduler_in_all_scenarios(harness: SchedulerHarness) -> None:
+    _applied(harness, ALL, by_the_plan_checker)

@@ -1,4 +1,4 @@
-"""The rules exist twice, as schema and expressions for API servers and as functions for us: many writes both must judge alike."""
+"""The rules exist as schema with expressions for API servers and as our functions: both must agree on many writes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from controlplane.harness import ControlPlane
 from karpenter.api import crds
 from karpenter.model import runtime_validation
 from support import mutations
-from support.judged_writes import judged_ec2_writes, judged_writes
 from support.server_writes import KINDS, Answer, RealServer, Write, in_memory, real_server
+from support.writes_for_both_servers import ec2_writes_for_both_servers, writes_for_both_servers
 
 _THREADS = 8
 _SHOWN = 3
@@ -47,8 +47,8 @@ def disagreements(writes: Sequence[Write], theirs: Sequence[Answer]) -> list[str
     return result
 
 
-def judge(real: RealServer, writes: Sequence[Write]) -> None:
-    """Raises ``AssertionError`` with some of the writes that were judged differently."""
+def check_plan(real: RealServer, writes: Sequence[Write]) -> None:
+    """Raises ``AssertionError`` with some of the writes that got different verdicts."""
     count = len(writes)
     theirs = answers(real, writes)
     accepted = sum(answer.accepted for answer in theirs)
@@ -59,17 +59,17 @@ def judge(real: RealServer, writes: Sequence[Write]) -> None:
 
 def test_expressions_and_functions_agree_on_hundreds_of_writes(real: RealServer) -> None:
     """API-033: verdicts, and stored objects."""
-    judge(real, judged_writes())
+    check_plan(real, writes_for_both_servers())
 
 
 def test_they_agree_on_hundreds_of_writes_of_classes_on_ec2(real: RealServer) -> None:
     """API-033, API-220 to API-262"""
-    judge(real, judged_ec2_writes())
+    check_plan(real, ec2_writes_for_both_servers())
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_expressions_and_functions_agree_on_thousands_of_writes(real: RealServer, seed: int) -> None:
     """API-033: verdicts, and stored objects."""
-    judge(real, list(mutations.writes(seed, 3000)))
-    judge(real, list(mutations.ec2_writes(seed, 2000)))
+    check_plan(real, list(mutations.writes(seed, 3000)))
+    check_plan(real, list(mutations.ec2_writes(seed, 2000)))

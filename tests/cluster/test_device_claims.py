@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from controlplane import binaries
-from controlplane.arena import Arena, manifest_of
 from controlplane.harness import ControlPlane
+from controlplane.scheduler_harness import SchedulerHarness, manifest_of
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.meta import Wire
@@ -62,11 +62,11 @@ _KINDS = {kind.type: kind for kind in (kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS,
 
 
 @pytest.fixture(scope="module")
-def arena() -> Iterator[Arena]:
+def harness() -> Iterator[SchedulerHarness]:
     gates = (f"--feature-gates={_GATES}",)
     more = {binaries.API_SERVER: (*gates, *_OLDER_KINDS), binaries.SCHEDULER: gates}
     with ControlPlane(scheduler=True, more_arguments=more) as plane:
-        result = Arena(plane)
+        result = SchedulerHarness(plane)
         result.open()
         result.keep(kinds.DEVICE_CLASS.path(), manifest_of(kinds.DEVICE_CLASS, device_class()))
         yield result
@@ -86,12 +86,12 @@ def ours(scenario: DeviceScenario, pods: Iterable[Pod]) -> Solution:
     return plan(scenario.classes, scenario.nodes, scenario.slices, scenario.claims, list(pods), types=())
 
 
-def compare(arena: Arena, scenario: DeviceScenario, tally: Tally) -> None:
+def compare(harness: SchedulerHarness, scenario: DeviceScenario, tally: Tally) -> None:
     """Ask the scheduler about each pod alone, then about all that are planned together."""
-    with told(arena, scenario):
+    with applied(harness, scenario):
         for each in scenario.pods:
-            where = arena.alone(each)
-            forget_allocations(arena, scenario)
+            where = harness.alone(each)
+            forget_allocations(harness, scenario)
             wanted = bool(ours(scenario, [each]).placed_on_existing)
             tally.asked += 1
             if bool(where) != wanted:
@@ -100,16 +100,16 @@ def compare(arena: Arena, scenario: DeviceScenario, tally: Tally) -> None:
         planned = ours(scenario, scenario.pods).placed_on_existing
         for host, each in [(group.node_name, each) for group in planned for each in group.pods]:
             tally.planned += 1
-            if arena.bound(placed_by(each, host)) != host:
+            if harness.bound(placed_by(each, host)) != host:
                 key = (each.metadata.namespace, each.metadata.name)
-                tally.faults += (f"{each.metadata.name} does not bind to {host}: {arena.why(key)}",)
+                tally.faults += (f"{each.metadata.name} does not bind to {host}: {harness.why(key)}",)
 
 
-class told:  # noqa: N801
+class applied:  # noqa: N801
     """Everything of a scenario but its pods; nothing of it afterwards."""
 
-    def __init__(self, arena: Arena, scenario: DeviceScenario) -> None:
-        self._arena, self._scenario = arena, scenario
+    def __init__(self, harness: SchedulerHarness, scenario: DeviceScenario) -> None:
+        self._arena, self._scenario = harness, scenario
 
     def __enter__(self) -> None:
         for each in self._scenario.nodes:
@@ -124,10 +124,10 @@ class told:  # noqa: N801
         self._arena.remove_nodes()
 
 
-def publish(arena: Arena, wires: Iterable[Wire]) -> None:
+def publish(harness: SchedulerHarness, wires: Iterable[Wire]) -> None:
     for wire in wires:
         kind = _KINDS[type(wire)]
-        arena.keep(kind.path(wire.metadata.namespace), manifest_of(kind, wire))  # type: ignore[attr-defined]
+        harness.keep(kind.path(wire.metadata.namespace), manifest_of(kind, wire))  # type: ignore[attr-defined]
 
 
 def path_of(wire: Wire) -> str:
@@ -135,36 +135,38 @@ def path_of(wire: Wire) -> str:
     return _KINDS[type(wire)].path(meta.namespace, meta.name)
 
 
-def forget_allocations(arena: Arena, scenario: DeviceScenario) -> None:
+def forget_allocations(harness: SchedulerHarness, scenario: DeviceScenario) -> None:
     """The controller that frees claims of pods that are gone is not there: make them anew."""
     for claim in scenario.claims:
-        arena.plane.request("PATCH", path_of(claim), {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-        arena.delete(path_of(claim))
-    publish(arena, scenario.claims)
-    arena.until_seen()
+        harness.plane.request(
+            "PATCH", path_of(claim), {"metadata": {"finalizers": None}}, "application/merge-patch+json"
+        )
+        harness.delete(path_of(claim))
+    publish(harness, scenario.claims)
+    harness.until_seen()
 
 
-def agree(arena: Arena, scenarios: Iterable[DeviceScenario]) -> None:
+def agree(harness: SchedulerHarness, scenarios: Iterable[DeviceScenario]) -> None:
     tally = Tally()
     for scenario in scenarios:
-        compare(arena, scenario, tally)
+        compare(harness, scenario, tally)
     print(f"device agreement: {tally.asked} asked alone, {tally.planned} planned, {len(tally.faults)} faults")
     assert tally.planned > 5
     assert tally.faults == ()
 
 
-def test_the_scheduler_finds_devices_where_plans_do(arena: Arena) -> None:
+def test_the_scheduler_finds_devices_where_plans_do(harness: SchedulerHarness) -> None:
     """SCH-784 to SCH-789, K15-159 to K15-166: every planned pod gets its devices, and no other node would have had them."""
-    agree(arena, islice(device_scenarios(_ALWAYS), _ALWAYS))
+    agree(harness, islice(device_scenarios(_ALWAYS), _ALWAYS))
 
 
 @pytest.mark.soak
-def test_the_scheduler_finds_devices_where_plans_do_in_many_scenarios(arena: Arena) -> None:
+def test_the_scheduler_finds_devices_where_plans_do_in_many_scenarios(harness: SchedulerHarness) -> None:
     """The same with scenarios of further seeds."""
-    agree(arena, islice(device_scenarios(_ALWAYS + _SOAK), _ALWAYS, None))
+    agree(harness, islice(device_scenarios(_ALWAYS + _SOAK), _ALWAYS, None))
 
 
-def test_the_scheduler_gives_devices_that_several_nodes_reach_as_planned(arena: Arena) -> None:
+def test_the_scheduler_gives_devices_that_several_nodes_reach_as_planned(harness: SchedulerHarness) -> None:
     """K15-161, K15-164, K15-170: one device that all nodes reach and one of a zone, for two of three pods."""
     in_zone = NodeSelectorRequirement(key=labels.ZONE, operator="In", values=("z2",))
     where = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(in_zone,)),))
@@ -180,11 +182,11 @@ def test_the_scheduler_gives_devices_that_several_nodes_reach_as_planned(arena: 
         tuple(using(name, name) for name in names),
     )
     tally = Tally()
-    compare(arena, scenario, tally)
+    compare(harness, scenario, tally)
     assert (tally.asked, tally.planned, tally.faults) == (3, 2, ())
 
 
-def test_the_scheduler_gives_a_moved_pod_its_device_again_where_its_node_may_go(arena: Arena) -> None:
+def test_the_scheduler_gives_a_moved_pod_its_device_again_where_its_node_may_go(harness: SchedulerHarness) -> None:
     """K15-170, K15-173: one device of zone z1 and a pod that holds it; its successor is bound where a move is planned only."""
     in_zone = NodeSelectorRequirement(key=labels.ZONE, operator="In", values=("z1",))
     where = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(in_zone,)),))
@@ -197,56 +199,58 @@ def test_the_scheduler_gives_a_moved_pod_its_device_again_where_its_node_may_go(
         (using("p", "held"),),
     )
     (pod,) = scenario.pods
-    with told(arena, scenario):
-        assert arena.bound(placed_by(pod, "from")) == "from", arena.why(("default", "p"))
-        running = kinds.POD.decode(read(arena, kinds.POD.path("default", "p")))
-        claim = kinds.RESOURCE_CLAIM.decode(read(arena, kinds.RESOURCE_CLAIM.path("default", "held")))
+    with applied(harness, scenario):
+        assert harness.bound(placed_by(pod, "from")) == "from", harness.why(("default", "p"))
+        running = kinds.POD.decode(read(harness, kinds.POD.path("default", "p")))
+        claim = kinds.RESOURCE_CLAIM.decode(read(harness, kinds.RESOURCE_CLAIM.path("default", "held")))
         planned, given = {}, {}
         for target in ("near", "far"):
             moving = msgspec.structs.replace(placed_by(pod, target), metadata=running.metadata)
             bound = msgspec.structs.replace(moving, spec=msgspec.structs.replace(moving.spec, node_name="from"))
-            world = snapshot(scenario.classes, scenario.nodes, scenario.slices, claim, bound)
-            base = prepare_rescheduling(build_problem(world, {}, NOW), {})
-            key = next(each.key for each in world.nodes if each.name == "from")
+            cluster = snapshot(scenario.classes, scenario.nodes, scenario.slices, claim, bound)
+            base = prepare_rescheduling(build_problem(cluster, {}, NOW), {})
+            key = next(each.key for each in cluster.nodes if each.name == "from")
             planned[target] = base.place_on_existing(WhatIf(((bound,),), frozenset({key}))) is not None
         for target in ("near", "far"):
-            arena.clear_namespace("default")
-            forget_allocations(arena, scenario)
-            given[target] = arena.bound(placed_by(pod, target)) == target
+            harness.clear_namespace("default")
+            forget_allocations(harness, scenario)
+            given[target] = harness.bound(placed_by(pod, target)) == target
     assert planned == given == {"near": True, "far": False}
 
 
-def read(arena: Arena, path: str) -> bytes:
-    return json.dumps(arena.plane.request("GET", path)).encode()
+def read(harness: SchedulerHarness, path: str) -> bytes:
+    return json.dumps(harness.plane.request("GET", path)).encode()
 
 
 # -- new nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def carried_out(arena: Arena, types: Sequence[InstanceType], claims: Sequence[Wire], pods: Sequence[Pod]) -> Solution:
+def carried_out(
+    harness: SchedulerHarness, types: Sequence[InstanceType], claims: Sequence[Wire], pods: Sequence[Pod]
+) -> Solution:
     """Buy what a plan says: its nodes come with the devices of their type, and all pods bind where they are planned."""
     result = plan(node_pool(), device_class(), list(claims), list(pods), types=types)
     assert not result.unschedulable
     by_name = {each.name: each for each in types}
-    publish(arena, claims)
+    publish(harness, claims)
     slices = []
     try:
         for bought in result.new_claims:
-            arena.add_node(node(bought.name, ROOM))
+            harness.add_node(node(bought.name, ROOM))
             for number, spec in enumerate(by_name[bought.instance_types[0]].devices.slices):
                 slices.append(published(f"{bought.name}-{number}", of_node(spec, bought.name)))
-        publish(arena, slices)
-        arena.until_seen()
+        publish(harness, slices)
+        harness.until_seen()
         for bought in result.new_claims:
             for each in bought.pods:
-                assert arena.bound(placed_by(each, bought.name)) == bought.name, arena.why(
+                assert harness.bound(placed_by(each, bought.name)) == bought.name, harness.why(
                     ("default", each.metadata.name)
                 )
     finally:
-        arena.clear_namespace("default")
+        harness.clear_namespace("default")
         for wire in (*slices, *claims):
-            arena.delete(path_of(wire))
-        arena.remove_nodes()
+            harness.delete(path_of(wire))
+        harness.remove_nodes()
     return result
 
 
@@ -261,23 +265,23 @@ def of_node(spec: ResourceSliceSpec, name: str) -> ResourceSliceSpec:
     )
 
 
-def test_pods_share_gpus_by_memory(arena: Arena) -> None:
+def test_pods_share_gpus_by_memory(harness: SchedulerHarness) -> None:
     """K15-165: GPU sharing, four pods of 10 Gi on each GPU of 40 Gi."""
     shared = device("gpu", capacity={"memory": "40Gi"}, allow_multiple_allocations=True)
     kind = with_devices(shape("mps", {"cpu": 8, "memory": "32Gi", "pods": 110}), slice_spec(shared))
     claims = [resource_claim(f"share-{at}", exactly(capacity={"memory": "10Gi"})) for at in range(6)]
     pods = [using(f"share-{at}", f"share-{at}") for at in range(6)]
-    assert len(carried_out(arena, [kind], claims, pods).new_claims) == 2
+    assert len(carried_out(harness, [kind], claims, pods).new_claims) == 2
 
 
-def test_gpus_come_in_pairs_by_link(arena: Arena) -> None:
+def test_gpus_come_in_pairs_by_link(harness: SchedulerHarness) -> None:
     """K15-159: four pairs that share a link take two nodes of four GPUs."""
     claims = [resource_claim(f"pair-{at}", exactly("r", 2), constraints=[same("link")]) for at in range(4)]
     pods = [using(f"pair-{at}", f"pair-{at}") for at in range(4)]
-    assert len(carried_out(arena, [gpu_type("g4", 4, links=2)], claims, pods).new_claims) == 2
+    assert len(carried_out(harness, [gpu_type("g4", 4, links=2)], claims, pods).new_claims) == 2
 
 
-def test_partitions_share_a_gpu(arena: Arena) -> None:
+def test_partitions_share_a_gpu(harness: SchedulerHarness) -> None:
     """K15-166: a half and four small partitions are one GPU; the next small one needs another."""
     small = [device(f"small-{at}", {"kind": "small"}, takes={"gpu": {"slices": "1"}}) for at in range(7)]
     halves = [device(f"half-{at}", {"kind": "half"}, takes={"gpu": {"slices": "3"}}) for at in range(2)]
@@ -289,4 +293,4 @@ def test_partitions_share_a_gpu(arena: Arena) -> None:
         resource_claim(f"part-{at}", exactly("r", 1, f'{selector} == "{each}"')) for at, each in enumerate(wanted)
     ]
     pods = [using(f"part-{at}", f"part-{at}") for at in range(len(wanted))]
-    assert len(carried_out(arena, [kind], claims, pods).new_claims) == 2
+    assert len(carried_out(harness, [kind], claims, pods).new_claims) == 2

@@ -50,8 +50,8 @@ from support import mixed_clusters, related_pod_clusters
 from support.applied_commands import DisruptedCluster, with_budget
 from support.builders import NOW, UNSCHEDULABLE, replaced, snapshot
 from support.examples import examples
-from support.judge import problems
-from support.judge_world import seen
+from support.plan_checker import violations
+from support.plan_checker_cluster import cluster_of_snapshot
 from support.replay_check import check_disruption_replay
 
 _ROUNDING = 1e-9
@@ -119,7 +119,7 @@ def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: DisruptedCl
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
 def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: DisruptedCluster) -> None:
-    """The plan of all moves together, held against the judge of plans."""
+    """Give the plan of all moves together to the plan checker."""
     solution = grown.decide()
     gone = {candidate.state_node.name for command in solution.commands for candidate in command.candidates}
     claims = {candidate.key for command in solution.commands for candidate in command.candidates}
@@ -131,8 +131,8 @@ def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Disrup
         placed_on_existing=tuple(placed for command in solution.commands for placed in command.placed_on_existing),
     )
     types = {pool.metadata.name: grown.given_types for pool in there.pools}
-    world = seen(there, types, namespaces=related_pod_clusters.SPACES)  # type: ignore[arg-type]
-    assert problems(world, plan) == []
+    cluster = cluster_of_snapshot(there, types, namespaces=related_pod_clusters.SPACES)  # type: ignore[arg-type]
+    assert violations(cluster, plan) == []
 
 
 def _waiting(pod: Pod) -> Pod:
@@ -189,7 +189,7 @@ def test_step_by_step_a_cluster_comes_to_rest(grown: DisruptedCluster) -> None:
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(limits={}), st.data())
 def test_the_simulation_is_the_provisioning_decision(grown: DisruptedCluster, data: st.DataObject) -> None:
-    """What a prepared world answers is what provisioning plans once the nodes are on their way out, or a dearer way to buy.
+    """What a prepared simulation answers is what provisioning plans once the nodes are on their way out, or a dearer way to buy.
 
     But for limits: until its replacement runs, a node that goes counts against its pool's. And but for shares of spot pools.
     """
@@ -199,7 +199,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: DisruptedCluster, da
         return
     gone = data.draw(st.sets(st.sampled_from([view.key for view in taken.nodes]), min_size=1))
     judging = CandidateChecks(taken, grown.types, DisruptionContext(NOW))
-    world = prepare_simulation(taken, grown.types, DisruptionContext(NOW), options, judging)
+    cluster = prepare_simulation(taken, grown.types, DisruptionContext(NOW), options, judging)
     prices = NodePrices(grown.types)
     candidates = [
         Candidate(
@@ -210,7 +210,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: DisruptedCluster, da
     ]
     nodes = tuple(replace(view, marked_for_deletion=True) if view.key in gone else view for view in taken.nodes)
     expected = solve(build_problem(replace(taken, nodes=nodes), grown.types, NOW, options), grown.types)
-    reschedule = world.reschedule(candidates)
+    reschedule = cluster.reschedule(candidates)
     assert not isinstance(reschedule, TooExpensive)
     if isinstance(reschedule, UnreschedulablePods):
         assert expected.unschedulable

@@ -14,10 +14,10 @@ from karpenter.settings import Settings, resolve_settings
 from support.builders import node_pool, plan, pods, sizes
 from support.examples import examples
 from support.instance_types import offering, shape
-from support.judge import problems
-from support.judge_world import World
 from support.karpenter_order import pods_left_out, pods_per_node
-from support.mixed_clusters import worlds
+from support.mixed_clusters import clusters
+from support.plan_checker import violations
+from support.plan_checker_cluster import ClusterObjects
 
 _KARPENTER = resolve_settings({"profile": "karpenter"}, {}).scheduling_options()
 _QUIET = list(HealthCheck)
@@ -77,9 +77,9 @@ def test_limits_leave_out_no_more_pods_than_with_karpenter(waiting: list[Pod], l
 
 
 @settings(max_examples=examples(160), deadline=None, suppress_health_check=_QUIET)
-@given(worlds())
-def test_such_plans_are_legal(world: World) -> None:
-    assert problems(world, plan(*world.objects(), types=world.types, options=_KARPENTER)) == []
+@given(clusters())
+def test_such_plans_are_valid(cluster: ClusterObjects) -> None:
+    assert violations(cluster, plan(*cluster.objects(), types=cluster.types, options=_KARPENTER)) == []
 
 
 @pytest.mark.parametrize("given_packing", ["cheapest", "classic", "fewest-pods"])

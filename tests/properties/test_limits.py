@@ -17,9 +17,9 @@ from support.brute_force import most_served
 from support.builders import ANY_CAPACITY, node_pool, plan, pods, wanted
 from support.examples import examples
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge import problems
-from support.judge_world import World
 from support.karpenter_order import pods_left_out
+from support.plan_checker import violations
+from support.plan_checker_cluster import ClusterObjects
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _LIMITS = (
@@ -73,8 +73,8 @@ def check(case: Limited) -> None:
     solution = plan(case.pools, case.pods, types=case.types)
     karpenter = pods_left_out(case.pods, case.pools, case.types)
     assert len(solution.unschedulable) <= len(karpenter)
-    world = World(case.pods, case.pools, (), (), (), case.types, WELL_KNOWN)
-    assert problems(world, solution) == []
+    cluster = ClusterObjects(case.pods, case.pools, (), (), (), case.types, WELL_KNOWN)
+    assert violations(cluster, solution) == []
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)

@@ -18,8 +18,8 @@ from support.builders import ANY_CAPACITY, node_pool, plan, pods, wanted
 from support.exact_within_limits import NodeForm, PodGroupSize, most_served, node_forms
 from support.examples import examples
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge import problems
-from support.judge_world import World
+from support.plan_checker import violations
+from support.plan_checker_cluster import ClusterObjects
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _ZONES = ("z1", "z2")
@@ -115,8 +115,8 @@ def check(case: Groups) -> None:
     limits = {pool.metadata.name: res.parse_resources(pool.spec.limits) for pool in case.pools}
     possible = most_served(case.sizes, list(node_forms(case.pools, case.types)), limits)
     solution = plan(case.pools, case.pods, types=case.types)
-    world = World(case.pods, case.pools, (), (), (), case.types, WELL_KNOWN)
-    assert problems(world, solution) == []
+    cluster = ClusterObjects(case.pods, case.pools, (), (), (), case.types, WELL_KNOWN)
+    assert violations(cluster, solution) == []
     served = len(case.pods) - len(solution.unschedulable)
     assert served >= case.fitting
     assert possible is None or served == possible

@@ -38,7 +38,7 @@ _edited = msgspec.structs.replace
 
 
 @dataclass(frozen=True)
-class _World:
+class _PodAndPools:
     pod: Pod
     pools: tuple[NodePool, ...]
     types: tuple[InstanceType, ...]
@@ -47,17 +47,17 @@ class _World:
     def is_left(self) -> bool:
         return bool(left(plan(*self.pools, self.pod, types=self.types)))
 
-    def with_spec(self, **fields: object) -> _World:
+    def with_spec(self, **fields: object) -> _PodAndPools:
         return replace(self, pod=_edited(self.pod, spec=_edited(self.pod.spec, **fields)))  # type: ignore[arg-type]
 
-    def with_requests(self, **changes: int) -> _World:
+    def with_requests(self, **changes: int) -> _PodAndPools:
         (container,) = self.pod.spec.containers
         asked = {**res.parse_resources(container.resources.requests), **changes}
         wire = {name: quantity.quantity_text(amount) for name, amount in asked.items() if amount > 0}
         resources = _edited(container.resources, requests=wire)
         return self.with_spec(containers=(_edited(container, resources=resources),))
 
-    def without_asking(self, key: str) -> _World:
+    def without_asking(self, key: str) -> _PodAndPools:
         spec = self.pod.spec
         selector = {name: value for name, value in spec.node_selector.items() if name != key}
         result = self.with_spec(node_selector=selector)
@@ -77,43 +77,45 @@ def _without(term: NodeSelectorTerm, key: str) -> NodeSelectorTerm:
     )
 
 
-def _changed(world: _World, miss: NearestFit, obstacles: Iterable[FailedFilter]) -> _World:
+def _changed(cluster: _PodAndPools, miss: NearestFit, obstacles: Iterable[FailedFilter]) -> _PodAndPools:
     for obstacle in obstacles:
-        world = _one_changed(world, miss, obstacle)
-    return world
+        cluster = _one_changed(cluster, miss, obstacle)
+    return cluster
 
 
-def _one_changed(world: _World, miss: NearestFit, obstacle: FailedFilter) -> _World:
+def _one_changed(cluster: _PodAndPools, miss: NearestFit, obstacle: FailedFilter) -> _PodAndPools:
     match obstacle:
         case UntoleratedTaint(taint):
             added = tolerating(taint.key, effect=taint.effect)
-            return world.with_spec(tolerations=(*world.pod.spec.tolerations, added))
+            return cluster.with_spec(tolerations=(*cluster.pod.spec.tolerations, added))
         case UnknownResource(resource):
-            return world.with_requests(**{resource: 0})
+            return cluster.with_requests(**{resource: 0})
         case InsufficientResource(resource, _, there, _, daemons):
-            return world.with_requests(**{resource: there - daemons})
+            return cluster.with_requests(**{resource: there - daemons})
         case UnmetRequirement(asked, RequirementOwner.POD) | UndefinedLabel(asked):
-            return world.without_asking(asked.key)
+            return cluster.without_asking(asked.key)
         case ConflictingRequirement(asked, _):
-            return _agreed(world, miss, asked.key)
+            return _agreed(cluster, miss, asked.key)
         case OfferingsUnavailable() | NoMatchingOffering():
             raise AssertionError("left out before")
         case _:
-            edited = (_eased(pool, obstacle) if pool.metadata.name == miss.node_pool else pool for pool in world.pools)
-            return replace(world, pools=tuple(edited))
+            edited = (
+                _eased(pool, obstacle) if pool.metadata.name == miss.node_pool else pool for pool in cluster.pools
+            )
+            return replace(cluster, pools=tuple(edited))
 
 
-def _agreed(world: _World, miss: NearestFit, key: str) -> _World:
+def _agreed(cluster: _PodAndPools, miss: NearestFit, key: str) -> _PodAndPools:
     """Pod and pool agree: one of them gives way, unless the miss says that both have to."""
-    world = world.without_asking(key)
+    cluster = cluster.without_asking(key)
     if any(
         isinstance(failed_filter, UnmetRequirement) and failed_filter.asked.key == key
         for failed_filter in miss.failed_filters
     ):
-        return world
+        return cluster
     return replace(
-        world,
-        pools=tuple(_dropped(pool, key) if pool.metadata.name == miss.node_pool else pool for pool in world.pools),
+        cluster,
+        pools=tuple(_dropped(pool, key) if pool.metadata.name == miss.node_pool else pool for pool in cluster.pools),
     )
 
 
@@ -147,8 +149,8 @@ def _subsets(obstacles: Sequence[FailedFilter]) -> Iterable[tuple[FailedFilter, 
 def test_carrying_out_a_near_miss_gives_the_pod_its_node(
     waiting: list[Pod], found_pools: list[NodePool], found_types: tuple[InstanceType, ...]
 ) -> None:
-    world = _World(waiting[0], tuple(found_pools), found_types)
-    unplaced = plan(*world.pools, world.pod, types=world.types).unschedulable
+    cluster = _PodAndPools(waiting[0], tuple(found_pools), found_types)
+    unplaced = plan(*cluster.pools, cluster.pod, types=cluster.types).unschedulable
     assume(unplaced and unplaced[0].nearest_fit is not None)
     miss = unplaced[0].nearest_fit
     assert miss is not None
@@ -158,10 +160,10 @@ def test_carrying_out_a_near_miss_gives_the_pod_its_node(
             for failed_filter in miss.failed_filters
         )
     )
-    assert not _changed(world, miss, miss.failed_filters).is_left
+    assert not _changed(cluster, miss, miss.failed_filters).is_left
     if any(
         isinstance(failed_filter, ConflictingRequirement | MinValuesNotMet) for failed_filter in miss.failed_filters
     ):
         return  # a requirement that is gone altogether frees more than what the miss asks for
     for fewer in _subsets(miss.failed_filters):
-        assert _changed(world, miss, fewer).is_left
+        assert _changed(cluster, miss, fewer).is_left

@@ -1,4 +1,4 @@
-"""Whatever an API server admits is decoded, judged and planned with: one odd object never stops the others."""
+"""Every object that an API server admits is decoded, validated and used in plans: one odd object never blocks the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def admitted() -> tuple[Wire, ...]:
     return tuple(result)
 
 
-def test_every_admitted_object_can_be_judged(admitted: tuple[Wire, ...]) -> None:
+def test_every_admitted_object_can_be_validated(admitted: tuple[Wire, ...]) -> None:
     """API-027, API-028, API-033"""
     for obj in admitted:
         assert all(finding.path and finding.message for finding in runtime_validation.advise_object(obj))  # type: ignore[arg-type]

@@ -24,9 +24,9 @@ from support.brute_force import UNSERVED, cheapest_partition
 from support.builders import ANY_CAPACITY, affinity, expr, node_pool, plan, pod, pool_taint, term, tolerating, wanted
 from support.examples import examples
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge import problems
-from support.judge_world import World
 from support.mixed_clusters import CUSTOM
+from support.plan_checker import violations
+from support.plan_checker_cluster import ClusterObjects
 from support.topology_builders import to
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -38,7 +38,7 @@ _OPEN = wanted(CUSTOM, "Exists")
 
 
 @st.composite
-def few_pods(draw: st.DrawFn) -> World:
+def few_pods(draw: st.DrawFn) -> ClusterObjects:
     """Up to six pods that mix selectors, taints, host ports, spread and affinity by host; some types are burstable."""
     taint = draw(st.sampled_from([(), (), (pool_taint("hard"),)]))
     pools = [
@@ -48,10 +48,10 @@ def few_pods(draw: st.DrawFn) -> World:
         pools.append(node_pool("other", template={"taints": taint}))
     waiting = [draw(_pod(number)) for number in range(draw(st.integers(1, 6)))]
     types = tuple(replace(each, burstable_cpu=draw(_burstable)) for each in draw(mixed_clusters.types()))
-    return World(tuple(waiting), tuple(pools), (), (), (), types, WELL_KNOWN)
+    return ClusterObjects(tuple(waiting), tuple(pools), (), (), (), types, WELL_KNOWN)
 
 
-#: Guaranteed CPU and the price beyond it, dear and cheap beside the prices of `worlds`; none for half of the types.
+#: Guaranteed CPU and the price beyond it, dear and cheap compared with prices in `mixed_clusters`; none for half of the types.
 _burstable = st.none() | st.builds(
     BurstableCpu, st.sampled_from([200, 400, 1600]), st.sampled_from([None, 0.05, 0.4, 0.9])
 )
@@ -87,18 +87,18 @@ def _pod(draw: st.DrawFn, number: int) -> Pod:
     )
 
 
-def check(world: World) -> None:
-    assert is_cheapest_where_proven(world) is not False
+def check(cluster: ClusterObjects) -> None:
+    assert is_cheapest_where_proven(cluster) is not False
 
 
-def is_cheapest_where_proven(world: World) -> bool | None:
+def is_cheapest_where_proven(cluster: ClusterObjects) -> bool | None:
     """Whether the plan says that it is optimal; None where it need not, as not all pods can have nodes in every order of binding.
 
     If it says so, no partition is cheaper; and none has nodes for more pods, whether it says so or not.
     """
-    solution = plan(list(world.objects()), types=world.types, options=OPTIONS)
-    assert problems(world, solution) == []
-    cheapest = cheapest_partition(world, FEE)
+    solution = plan(list(cluster.objects()), types=cluster.types, options=OPTIONS)
+    assert violations(cluster, solution) == []
+    cheapest = cheapest_partition(cluster, FEE)
     assert len(solution.unschedulable) <= cheapest // UNSERVED
     if not solution.new_claims or not solution.is_optimal:
         return False if solution.new_claims and cheapest < UNSERVED else None
@@ -110,51 +110,51 @@ def is_cheapest_where_proven(world: World) -> bool | None:
 
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
-def test_no_partition_of_up_to_six_pods_is_cheaper(world: World) -> None:
+def test_no_partition_of_up_to_six_pods_is_cheaper(cluster: ClusterObjects) -> None:
     """SCH-865: price and fee, against every partition of the pods over every type and offering."""
-    check(world)
+    check(cluster)
 
 
 @pytest.mark.soak
 @settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
-def test_nor_in_a_long_series(world: World) -> None:
+def test_nor_in_a_long_series(cluster: ClusterObjects) -> None:
     """SCH-865."""
-    check(world)
+    check(cluster)
 
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
-def test_nor_cheaper_than_enumerated_columns(world: World) -> None:
+def test_nor_cheaper_than_enumerated_columns(cluster: ClusterObjects) -> None:
     """SCH-865: the way of more pods than dynamic programming takes, on few."""
     with columns_alone():
-        is_cheapest_where_proven(world)
+        is_cheapest_where_proven(cluster)
 
 
 @pytest.mark.soak
 @settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
-def test_nor_cheaper_than_enumerated_columns_in_a_long_series(world: World) -> None:
+def test_nor_cheaper_than_enumerated_columns_in_a_long_series(cluster: ClusterObjects) -> None:
     """SCH-865."""
     with columns_alone():
-        is_cheapest_where_proven(world)
+        is_cheapest_where_proven(cluster)
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
-def test_nor_cheaper_than_the_integer_program_over_nodes(world: World) -> None:
+def test_nor_cheaper_than_the_integer_program_over_nodes(cluster: ClusterObjects) -> None:
     """SCH-865: the way of more pods that fit the same nodes, on few."""
     with node_program_alone():
-        is_cheapest_where_proven(world)
+        is_cheapest_where_proven(cluster)
 
 
 @pytest.mark.soak
 @settings(max_examples=examples(5_000), deadline=None, suppress_health_check=_QUIET)
 @given(few_pods())
-def test_nor_cheaper_than_the_integer_program_over_nodes_in_a_long_series(world: World) -> None:
+def test_nor_cheaper_than_the_integer_program_over_nodes_in_a_long_series(cluster: ClusterObjects) -> None:
     """SCH-865."""
     with node_program_alone():
-        is_cheapest_where_proven(world)
+        is_cheapest_where_proven(cluster)
 
 
 @contextmanager

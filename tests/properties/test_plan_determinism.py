@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
+from support import mixed_clusters
 from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
 from support.examples import examples
 from support.instance_types import inc
-from support.judge_world import World
-from support.mixed_clusters import worlds
+from support.plan_checker_cluster import ClusterObjects
 from support.related_pod_clusters import Cluster, clusters
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -80,10 +80,10 @@ def test_the_plan_does_not_depend_on_hash_seeds() -> None:
 
 
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
-@given(worlds(), st.integers(0, 2**32))
-def test_the_plan_does_not_depend_on_the_order_of_anything(world: World, seed: int) -> None:
+@given(mixed_clusters.clusters(), st.integers(0, 2**32))
+def test_the_plan_does_not_depend_on_the_order_of_anything(cluster: ClusterObjects, seed: int) -> None:
     """SCH-862: ties are broken by rule, never by arrival. SCH-861."""
-    objects, types = list(world.objects()), list(world.types)
+    objects, types = list(cluster.objects()), list(cluster.types)
     first = digest(plan(objects, types=types))
     Random(seed).shuffle(objects)
     Random(seed).shuffle(types)

@@ -20,8 +20,8 @@ from karpenter.scheduling.solution import Solution
 from support.builders import node_pool, plan, pod, wanted
 from support.examples import examples
 from support.instance_types import offering, shape
-from support.judge_world import World
-from support.mixed_clusters import worlds
+from support.mixed_clusters import clusters
+from support.plan_checker_cluster import ClusterObjects
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _ROUNDING = 1e-9
@@ -146,7 +146,7 @@ def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
-@given(worlds())
-def test_where_every_constraint_meets_every_other_it_is_not_dearer_either(world: World) -> None:
+@given(clusters())
+def test_where_every_constraint_meets_every_other_it_is_not_dearer_either(cluster: ClusterObjects) -> None:
     """SCH-865"""
-    check(*both(list(world.objects()), world.types), world.pools)
+    check(*both(list(cluster.objects()), cluster.types), cluster.pools)

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
+from support import mixed_clusters
 from support.builders import NOW, indexes, snapshot
 from support.examples import examples
-from support.judge_world import World
-from support.mixed_clusters import worlds
+from support.plan_checker_cluster import ClusterObjects
 from support.related_pod_clusters import Cluster, clusters, odd_pods
 from support.replay_check import check_replay
 
@@ -36,9 +36,9 @@ def test_so_does_one_with_pods_no_api_server_would_admit(cluster: Cluster) -> No
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
-@given(worlds())
-def test_so_does_one_with_many_kinds_of_nodes_and_pools(world: World) -> None:
-    objects = list(world.objects())
-    prepared = indexes(objects, world.types)
+@given(mixed_clusters.clusters())
+def test_so_does_one_with_many_kinds_of_nodes_and_pools(cluster: ClusterObjects) -> None:
+    objects = list(cluster.objects())
+    prepared = indexes(objects, cluster.types)
     problem = build_problem(snapshot(objects), prepared, NOW)
     check_replay(problem, solve(problem, prepared))

@@ -1,4 +1,4 @@
-"""Seeded clusters and pods over every kind of constraint and their mixtures, to be told to a real control plane.
+"""Seeded clusters and pods over every kind of constraint and their mixtures, for a real control plane.
 
 Every scenario is named after its kind. Its objects are such that an API server admits them, live in namespaces of the scenario's
 own, and its nodes have names of its own, so that many scenarios can follow each other on one control plane.
@@ -32,7 +32,7 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge_world import World
+from support.plan_checker_cluster import ClusterObjects
 from support.volume_builders import csi_node, pvc, using, zonal
 
 ZONE, HOST, KIND, RACK, DEDICATED = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE, "rack", "dedicated"
@@ -61,8 +61,8 @@ class Scenario:
     namespaces: tuple[Namespace, ...] = ()
     storage: tuple[Wire, ...] = ()
 
-    def world(self) -> World:
-        return World(
+    def cluster(self) -> ClusterObjects:
+        return ClusterObjects(
             pods=(*self.pods, *self.running),
             pools=self.pools,
             nodes=self.nodes,

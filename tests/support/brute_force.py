@@ -1,8 +1,8 @@
-"""The cheapest way to buy nodes for a few pods, by trying every partition of them: shares no code with the engine.
+"""The cheapest nodes for a few pods, found by trying every partition of the pods: shares no code with the engine.
 
-A node is legal if it passes the filters of the judge for all its pods. It costs its cheapest offering, CPU beyond its baseline,
-and a fee. Nobody knows the scheduler's order, so a pod is the first that its own affinity by host means only where no such pod
-is on another node.
+A node is valid if all its pods pass the filters of the plan checker. It costs its cheapest offering, CPU beyond its baseline, and
+a fee. The order in which the scheduler binds pods is unknown. So a pod counts as the first of its own affinity by host only where
+no such pod is on another node.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.model.pods import pod_requests
 from karpenter.scheduling.cpu_surplus import UNAVAILABLE_CPU_PRICE
-from support.judge_places import fresh, pod_expressions
-from support.judge_world import World
-from support.kube_filters import HOST, Bound, Machine, Scene, crowding, misfits, near
+from support.kube_filters import (
+    HOST,
+    Bound,
+    NodeInfo,
+    SchedulerSnapshot,
+    fit_failures,
+    node_filter_failures,
+    required_affinity,
+)
+from support.missed_placements import new_node_variants, pod_expressions
+from support.plan_checker_cluster import ClusterObjects
 
 #: Amounts by resource, as the engine counts them.
 Amounts = Mapping[str, int]
@@ -29,13 +37,13 @@ Amounts = Mapping[str, int]
 UNSERVED = 1_000.0
 
 
-def cheapest_partition(world: World, fee: float) -> float:
-    """USD per hour of the cheapest legal nodes for as many pods as can have one, fees and ``UNSERVED`` per other pod included."""
-    pods = world.pods
+def cheapest_partition(cluster: ClusterObjects, fee: float) -> float:
+    """USD per hour of the cheapest valid nodes for as many pods as can have one, fees and ``UNSERVED`` per other pod included."""
+    pods = cluster.pods
 
     @cache
     def of_node(together: int) -> float:
-        return _cheapest_node(world, [pod for at, pod in enumerate(pods) if together >> at & 1]) + fee
+        return _cheapest_node(cluster, [pod for at, pod in enumerate(pods) if together >> at & 1]) + fee
 
     @cache
     def least(left: int) -> float:
@@ -90,59 +98,63 @@ def _fits(sizes: Sequence[Amounts], together: int, instance_type: InstanceType) 
     return all(amount <= instance_type.allocatable.get(name, 0) for name, amount in total.items())
 
 
-def _cheapest_node(world: World, pods: Sequence[Pod]) -> float:
+def _cheapest_node(cluster: ClusterObjects, pods: Sequence[Pod]) -> float:
     """The price of the cheapest node that may hold exactly these pods."""
-    if not _may_be_together(world, pods):
+    if not _may_be_together(cluster, pods):
         return inf
     mentioned = [expression for pod in pods for expression in pod_expressions(pod.spec)]
     return min(
         (
-            _price(world, pool.metadata.name, form, sum(pod_requests(pod).get("cpu", 0) for pod in pods))
-            for pool in world.pools
-            for form in fresh(world, pool, {}, pods[0], mentioned)
-            if _holds(world, pods, form)
+            _price(cluster, pool.metadata.name, variant, sum(pod_requests(pod).get("cpu", 0) for pod in pods))
+            for pool in cluster.pools
+            for variant in new_node_variants(cluster, pool, {}, pods[0], mentioned)
+            if _holds(cluster, pods, variant)
         ),
         default=inf,
     )
 
 
-def _holds(world: World, pods: Sequence[Pod], form: Machine) -> bool:
-    if any(True for pod in pods for _ in misfits(pod, form, world.disks)) or any(crowding(pods, form, world.disks)):
+def _holds(cluster: ClusterObjects, pods: Sequence[Pod], variant: NodeInfo) -> bool:
+    if any(True for pod in pods for _ in node_filter_failures(pod, variant, cluster.disks)) or any(
+        fit_failures(pods, variant, cluster.disks)
+    ):
         return False
-    universe = {HOST: frozenset(("a-new-host",))}
-    for pod in pods:  # each as the last one bound: nobody knows the scheduler's order
-        scene = Scene([form], [(other, form) for other in pods if other is not pod], world.namespaces, universe)
-        if any(scene.objections(pod, form)):
+    domains = {HOST: frozenset(("a-new-host",))}
+    for pod in pods:  # each as the last one bound: the scheduler's order is unknown
+        scheduler_snapshot = SchedulerSnapshot(
+            [variant], [(other, variant) for other in pods if other is not pod], cluster.namespaces, domains
+        )
+        if any(scheduler_snapshot.topology_failures(pod, variant)):
             return False
     return True
 
 
-def _may_be_together(world: World, pods: Sequence[Pod]) -> bool:
-    """Whether some order of the pods brings each to a new host after those that it must be near; all others are elsewhere."""
-    if not any(near(pod.spec) for pod in pods):
+def _may_be_together(cluster: ClusterObjects, pods: Sequence[Pod]) -> bool:
+    """Whether some order binds each pod to a new host after the pods that its affinity needs; all others are elsewhere."""
+    if not any(required_affinity(pod.spec) for pod in pods):
         return True
-    here, there = Machine("a-new-host", {HOST: "a-new-host"}), Machine("another", {HOST: "another"})
-    bound: list[Bound] = [(pod, there) for pod in world.pods if pod not in pods]
-    waiting = list(pods)
-    while waiting:
-        scene = Scene([here, there], bound, world.namespaces)
-        joining = [pod for pod in waiting if not any(scene.lonely(pod, here))]
+    here, there = NodeInfo("a-new-host", {HOST: "a-new-host"}), NodeInfo("another", {HOST: "another"})
+    bound: list[Bound] = [(pod, there) for pod in cluster.pods if pod not in pods]
+    pending_pods = list(pods)
+    while pending_pods:
+        scheduler_snapshot = SchedulerSnapshot([here, there], bound, cluster.namespaces)
+        joining = [pod for pod in pending_pods if not any(scheduler_snapshot.affinity_failures(pod, here))]
         if not joining:
             return False
         bound += [(pod, here) for pod in joining[:1]]
-        waiting.remove(joining[0])
+        pending_pods.remove(joining[0])
     return True
 
 
-def _price(world: World, pool: str, form: Machine, cpu_millis: int) -> float:
+def _price(cluster: ClusterObjects, pool: str, variant: NodeInfo, cpu_millis: int) -> float:
     return min(
         offering.price_per_hour + _beyond_baseline(instance_type, cpu_millis)
-        for instance_type in world.types_of(pool)
-        if instance_type.name == form.type
+        for instance_type in cluster.types_of(pool)
+        if instance_type.name == variant.type
         for offering in instance_type.offerings
         if offering.available
-        and offering.zone == form.labels[labels.ZONE]
-        and offering.capacity_type == form.labels[labels.CAPACITY_TYPE]
+        and offering.zone == variant.labels[labels.ZONE]
+        and offering.capacity_type == variant.labels[labels.CAPACITY_TYPE]
     )
 
 

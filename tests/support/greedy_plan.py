@@ -1,7 +1,7 @@
-"""The simplest lawful plan: one pod after the other goes to the first node the judge has nothing against, else to a new one.
+"""The simplest valid plan: each pod in turn goes to the first node that passes the plan checker's filters, else to a new one.
 
-Wasteful, and made of nothing but the judge's own words. So it can be asked whether the judge speaks for the real scheduler
-before, and apart from, any plan of the product's.
+Wasteful, but made of the plan checker's filters alone. So tests can compare these filters with the real scheduler without any
+plan of the product.
 """
 
 from __future__ import annotations
@@ -13,59 +13,63 @@ from karpenter.model import labels
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods, Solution, UnschedulablePod
 from karpenter.scheduling.unschedulable_reasons import NoNodePool, UnschedulableReason
 from support.builders import claim, wanted
-from support.judge import remaining, waiting
-from support.judge_places import fresh, pod_expressions
-from support.judge_world import POOL, World, sites
-from support.kube_filters import HOST, Machine, Scene, crowding, misfits
+from support.kube_filters import HOST, NodeInfo, SchedulerSnapshot, fit_failures, node_filter_failures
+from support.missed_placements import new_node_variants, pod_expressions
+from support.plan_checker import pending_pods, remaining
+from support.plan_checker_cluster import POOL, ClusterObjects, placement_targets
 
 _OPEN = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
 
 
-def planned(world: World) -> Solution:
-    """A place for every pod that has one when its turn comes."""
+def planned(cluster: ClusterObjects) -> Solution:
+    """Each pending pod in turn, on the first node that takes it."""
     plan = Solution()
-    for pod in waiting(world).values():
-        plan = _with(world, plan, pod)
+    for pod in pending_pods(cluster).values():
+        plan = _with(cluster, plan, pod)
     return plan
 
 
-def places(world: World, plan: Solution, pod: Pod) -> list[str]:
-    """Nodes there are, or are planned, that take the pod now, by the key plans use.
+def places(cluster: ClusterObjects, plan: Solution, pod: Pod) -> list[str]:
+    """Existing and planned nodes that take the pod now, by the key plans use.
 
-    The scheduler counts pods nominated to a node before they are bound. So pods planned on the node must not mind the new one.
+    The scheduler counts pods nominated to a node before they are bound. So pods planned on the node must still pass beside it.
     """
-    usable = [site for site in sites(world, plan) if site.forms]
-    scene = Scene(
-        [site.forms[0] for site in usable],
-        [(other, site.forms[0]) for site in usable for other in (*site.bound, *site.planned)],
-        world.namespaces,
+    usable = [target for target in placement_targets(cluster, plan) if target.variants]
+    scheduler_snapshot = SchedulerSnapshot(
+        [target.variants[0] for target in usable],
+        [(other, target.variants[0]) for target in usable for other in (*target.bound, *target.planned)],
+        cluster.namespaces,
     )
     return [
-        site.key
-        for site in usable
-        if not site.leaving
-        and not any(misfits(pod, site.forms[0], world.disks))
-        and not any(crowding((*site.planned, pod), site.forms[0], world.disks))
-        and not any(scene.objections(pod, site.forms[0]))
-        and not any(_objects(scene, other, pod, site.forms[0]) for other in site.planned)
+        target.key
+        for target in usable
+        if not target.leaving
+        and not any(node_filter_failures(pod, target.variants[0], cluster.disks))
+        and not any(fit_failures((*target.planned, pod), target.variants[0], cluster.disks))
+        and not any(scheduler_snapshot.topology_failures(pod, target.variants[0]))
+        and not any(_blocks_planned_pod(scheduler_snapshot, other, pod, target.variants[0]) for other in target.planned)
     ]
 
 
-def _objects(scene: Scene, planned: Pod, newcomer: Pod, machine: Machine) -> bool:
-    """Whether a pod planned on a node could not be bound there after a newcomer."""
-    others = [(other, where) for other, where in scene.bound if other is not planned]
-    return any(replace(scene, bound=(*others, (newcomer, machine))).objections(planned, machine))
+def _blocks_planned_pod(
+    scheduler_snapshot: SchedulerSnapshot, planned: Pod, newcomer: Pod, node_info: NodeInfo
+) -> bool:
+    """Whether a pod planned on a node could not be bound there after another pod."""
+    others = [(other, where) for other, where in scheduler_snapshot.bound if other is not planned]
+    return any(
+        replace(scheduler_snapshot, bound=(*others, (newcomer, node_info))).topology_failures(planned, node_info)
+    )
 
 
-def _with(world: World, plan: Solution, pod: Pod) -> Solution:
-    for key in places(world, plan, pod):
+def _with(cluster: ClusterObjects, plan: Solution, pod: Pod) -> Solution:
+    for key in places(cluster, plan, pod):
         return _joined(plan, key, pod)
-    for pool in world.pools:
-        left = remaining(world, plan)[pool.metadata.name]
-        for form in fresh(world, pool, left, pod, pod_expressions(pod.spec)):
-            bought = _bought(world, form, len(plan.new_claims))
+    for pool in cluster.pools:
+        left = remaining(cluster, plan)[pool.metadata.name]
+        for variant in new_node_variants(cluster, pool, left, pod, pod_expressions(pod.spec)):
+            bought = _bought(cluster, variant, len(plan.new_claims))
             grown = replace(plan, new_claims=(*plan.new_claims, bought))
-            if bought.name in places(world, grown, pod):
+            if bought.name in places(cluster, grown, pod):
                 return _joined(grown, bought.name, pod)
     return replace(
         plan, unschedulable=(*plan.unschedulable, UnschedulablePod(pod, (UnschedulableReason(NoNodePool()),)))
@@ -85,11 +89,11 @@ def _joined(plan: Solution, key: str, pod: Pod) -> Solution:
     return replace(plan, placed_on_existing=tuple(placed.values()))
 
 
-def _bought(world: World, form: Machine, number: int) -> NewNodeClaim:
-    name = form.labels[POOL]
-    pool = next(nodepool for nodepool in world.pools if nodepool.metadata.name == name)
-    asked = [wanted(key, "In", form.labels[key]) for key in _OPEN]
-    custom = {key: value for key, value in form.labels.items() if key not in world.well_known | {HOST, POOL}}
+def _bought(cluster: ClusterObjects, variant: NodeInfo, number: int) -> NewNodeClaim:
+    name = variant.labels[POOL]
+    pool = next(nodepool for nodepool in cluster.pools if nodepool.metadata.name == name)
+    asked = [wanted(key, "In", variant.labels[key]) for key in _OPEN]
+    custom = {key: value for key, value in variant.labels.items() if key not in cluster.well_known | {HOST, POOL}}
     made = claim(f"{name}-{number}", None, asked, pool=name, labels=custom, taints=pool.spec.template.spec.taints)
-    kind = next(instance_type for instance_type in world.types_of(name) if instance_type.name == form.type)
-    return NewNodeClaim(made, name, (form.type,), kind.offerings[0], ())
+    kind = next(instance_type for instance_type in cluster.types_of(name) if instance_type.name == variant.type)
+    return NewNodeClaim(made, name, (variant.type,), kind.offerings[0], ())

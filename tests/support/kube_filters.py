@@ -1,4 +1,4 @@
-"""What kube-scheduler (v1.35) asks before it binds a pod to a node, written down plainly.
+"""The filters of kube-scheduler (v1.35), written down plainly.
 
 Concrete nodes, whole lists, exact fractions; no index, no cache, and nothing shared with the product but the wire structs.
 Every filter answers with a sentence that says why not, or with nothing. The quirks are the scheduler's own: an empty selector
@@ -36,15 +36,15 @@ Namespaces = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Disk:
-    """What a volume claim asks of nodes: one of the terms must hold (none: any node does), and a driver that attaches it."""
+    """What a volume claim requires of nodes: one of the terms must hold (none: any node), and the driver that attaches it."""
 
     terms: tuple[NodeSelectorTerm, ...] = ()
     driver: str = ""
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A node with certain labels, before the pods that are judged. ``ports`` are taken, ``free`` is what is left."""
+class NodeInfo:
+    """A node before the planned pods. ``ports`` are taken, ``free`` is what is left."""
 
     name: str
     labels: Mapping[str, str]
@@ -59,7 +59,7 @@ class Machine:
 
 
 #: A pod and the node it is bound to.
-Bound = tuple[Pod, Machine]
+Bound = tuple[Pod, NodeInfo]
 
 
 # -- resources ----------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def most(*parts: Mapping[str, Fraction]) -> Amounts:
 
 
 def lacking(free: Mapping[str, Fraction], needed: Mapping[str, Fraction]) -> list[str]:
-    """Resources of which too little is free; what nobody asks for does not matter."""
+    """Requested resources of which too little is free."""
     return [name for name, amount in needed.items() if amount > 0 and amount > free.get(name, 0)]
 
 
@@ -143,12 +143,12 @@ def expressions(entries: Iterable[object]) -> tuple[Expression, ...]:
     return tuple((entry.key, entry.operator, tuple(entry.values)) for entry in entries)  # type: ignore[attr-defined]
 
 
-def term_holds(term: NodeSelectorTerm, machine: Machine) -> bool:
+def term_holds(term: NodeSelectorTerm, node_info: NodeInfo) -> bool:
     """A term without any expression holds nowhere."""
-    fields = {"metadata.name": machine.name}
+    fields = {"metadata.name": node_info.name}
     return bool(term.match_expressions or term.match_fields) and all(
         accepts(operator, values, own.get(key))
-        for entries, own in ((term.match_expressions, machine.labels), (term.match_fields, fields))
+        for entries, own in ((term.match_expressions, node_info.labels), (term.match_fields, fields))
         for key, operator, values in expressions(entries)
     )
 
@@ -159,11 +159,11 @@ def required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...] | None:
     return affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else None
 
 
-def wants_node(spec: PodSpec, machine: Machine) -> bool:
+def wants_node(spec: PodSpec, node_info: NodeInfo) -> bool:
     """Node selector and required node affinity."""
     terms = required_terms(spec)
-    return all(machine.labels.get(key) == value for key, value in spec.node_selector.items()) and (
-        terms is None or any(term_holds(term, machine) for term in terms)
+    return all(node_info.labels.get(key) == value for key, value in spec.node_selector.items()) and (
+        terms is None or any(term_holds(term, node_info) for term in terms)
     )
 
 
@@ -199,23 +199,23 @@ def collide(left: Port, right: Port) -> bool:
     return left[1:] == right[1:] and (anywhere or left[0] == right[0])
 
 
-# -- one pod on one node, whatever else there is ---------------------------------------------------------------------------
+# -- one pod on one node, without other pods -------------------------------------------------------------------------------
 
 
-def misfits(pod: Pod, machine: Machine, disks: Mapping[tuple[str, str], Disk]) -> Iterator[str]:
+def node_filter_failures(pod: Pod, node_info: NodeInfo, disks: Mapping[tuple[str, str], Disk]) -> Iterator[str]:
     """Why the pod may never run on the node."""
-    if machine.cordoned and not tolerated(_CORDON, pod.spec):
+    if node_info.cordoned and not tolerated(_CORDON, pod.spec):
         yield "the node is cordoned"
-    for taint in repelled(pod.spec, machine.taints):
+    for taint in repelled(pod.spec, node_info.taints):
         yield f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
-    if not wants_node(pod.spec, machine):
-        yield f"node selector or affinity does not accept {dict(machine.labels)}"
+    if not wants_node(pod.spec, node_info):
+        yield f"node selector or affinity does not accept {dict(node_info.labels)}"
     for name in volume_claims(pod):
         disk = disks.get((pod.metadata.namespace, name))
         if disk is None:
             yield f"volume claim {name} does not exist"
-        elif disk.terms and not any(term_holds(term, machine) for term in disk.terms):
-            yield f"volume claim {name} is elsewhere than {dict(machine.labels)}"
+        elif disk.terms and not any(term_holds(term, node_info) for term in disk.terms):
+            yield f"volume claim {name} is elsewhere than {dict(node_info.labels)}"
 
 
 def volume_claims(pod: Pod) -> Iterator[str]:
@@ -226,32 +226,32 @@ def volume_claims(pod: Pod) -> Iterator[str]:
             yield f"{pod.metadata.name}-{volume.name}"
 
 
-def crowding(pods: Sequence[Pod], machine: Machine, disks: Mapping[tuple[str, str], Disk]) -> Iterator[str]:
+def fit_failures(pods: Sequence[Pod], node_info: NodeInfo, disks: Mapping[tuple[str, str], Disk]) -> Iterator[str]:
     """Why the pods do not fit beside each other on the node: resources, ports, attached volumes."""
     needed = plus(*(needs(pod.spec) for pod in pods))
-    for name in lacking(machine.free, needed):
-        yield f"{name}: {needed[name]} needed, {machine.free.get(name, 0)} free"
-    taken = list(machine.ports)
+    for name in lacking(node_info.free, needed):
+        yield f"{name}: {needed[name]} needed, {node_info.free.get(name, 0)} free"
+    taken = list(node_info.ports)
     for pod in pods:
         own = list(ports(pod.spec))
         for port in own:
             if any(collide(port, other) for other in taken):
                 yield f"host port {port} of {pod.metadata.name} is taken"
         taken += own
-    attached = machine.attached | {(pod.metadata.namespace, name) for pod in pods for name in volume_claims(pod)}
-    for driver, limit in machine.attach_limits.items():
+    attached = node_info.attached | {(pod.metadata.namespace, name) for pod in pods for name in volume_claims(pod)}
+    for driver, limit in node_info.attach_limits.items():
         held, count = (
-            sum(disks.get(key, Disk()).driver == driver for key in keys) for keys in (machine.attached, attached)
+            sum(disks.get(key, Disk()).driver == driver for key in keys) for keys in (node_info.attached, attached)
         )
         if count > max(limit, held):
             yield f"{count} volumes of {driver}, at most {limit} can be attached"
 
 
-# -- neighbours -----------------------------------------------------------------------------------------------------------
+# -- topology -------------------------------------------------------------------------------------------------------------
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """A missing selector selects nobody, an empty one everybody."""
+    """A missing selector selects no pod, an empty one every pod."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
@@ -275,7 +275,7 @@ def _different(keys: Iterable[str], own: Mapping[str, str], other: Mapping[str, 
 
 
 def term_selects(term: PodAffinityTerm, owner: Pod, other: Pod, namespaces: Namespaces) -> bool:
-    """Whether an affinity or anti-affinity term of the owner is about the other pod."""
+    """Whether an affinity or anti-affinity term of the owner selects the other pod."""
     named = set(term.namespaces)
     if not named and term.namespace_selector is None:
         named = {owner.metadata.namespace}
@@ -290,12 +290,12 @@ def term_selects(term: PodAffinityTerm, owner: Pod, other: Pod, namespaces: Name
     )
 
 
-def near(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
+def required_affinity(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
     """Required pod affinity."""
     return spec.affinity.pod_affinity.required if spec.affinity and spec.affinity.pod_affinity else ()
 
 
-def far(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
+def required_anti_affinity(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
     """Required pod anti-affinity."""
     return spec.affinity.pod_anti_affinity.required if spec.affinity and spec.affinity.pod_anti_affinity else ()
 
@@ -310,26 +310,26 @@ def spreads(spec: PodSpec) -> tuple[TopologySpreadConstraint, ...]:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Who is where. ``universe`` are domains that count as there, empty, though no node has them yet."""
+class SchedulerSnapshot:
+    """All nodes and the pods bound to them. ``domains`` count as existing and empty though no node has them yet."""
 
-    machines: Sequence[Machine]
+    node_infos: Sequence[NodeInfo]
     bound: Sequence[Bound]
     namespaces: Namespaces = field(default_factory=dict)
-    universe: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def objections(self, pod: Pod, machine: Machine) -> Iterator[str]:
-        """Why neighbours, or their absence, keep the pod from the node now."""
-        yield from self._uneven(pod, machine)
-        yield from self.lonely(pod, machine)
-        yield from self._disliked(pod, machine)
+    def topology_failures(self, pod: Pod, node_info: NodeInfo) -> Iterator[str]:
+        """Why spread, affinity or anti-affinity keeps the pod from the node now."""
+        yield from self._spread_failures(pod, node_info)
+        yield from self.affinity_failures(pod, node_info)
+        yield from self._anti_affinity_failures(pod, node_info)
 
     # -- topology spread --------------------------------------------------------------------------------------------
 
-    def _uneven(self, pod: Pod, machine: Machine) -> Iterator[str]:
+    def _spread_failures(self, pod: Pod, node_info: NodeInfo) -> Iterator[str]:
         hard = spreads(pod.spec)
         for constraint in hard:
-            domain = machine.labels.get(constraint.topology_key)
+            domain = node_info.labels.get(constraint.topology_key)
             if domain is None:
                 yield f"the node has no label {constraint.topology_key} to spread over"
                 continue
@@ -342,18 +342,18 @@ class Scene:
     def _counts(self, pod: Pod, constraint: TopologySpreadConstraint, keys: Sequence[str]) -> dict[str, int]:
         counts = {
             value: 0
-            for value in self.universe.get(constraint.topology_key, ())
+            for value in self.domains.get(constraint.topology_key, ())
             if constraint.node_affinity_policy == "Ignore" or _may_want(pod.spec, constraint.topology_key, value)
         }
         counted = {
-            machine.name: machine.labels[constraint.topology_key]
-            for machine in self.machines
-            if all(key in machine.labels for key in keys) and _includes(constraint, pod, machine)
+            node_info.name: node_info.labels[constraint.topology_key]
+            for node_info in self.node_infos
+            if all(key in node_info.labels for key in keys) and _includes(constraint, pod, node_info)
         }
         counts.update(dict.fromkeys(counted.values(), 0))
-        for other, machine in self.bound:
-            if machine.name in counted and self._counts_for(constraint, pod, other):
-                counts[counted[machine.name]] += 1
+        for other, node_info in self.bound:
+            if node_info.name in counted and self._counts_for(constraint, pod, other):
+                counts[counted[node_info.name]] += 1
         return counts
 
     def _counts_for(self, constraint: TopologySpreadConstraint, pod: Pod, other: Pod) -> bool:
@@ -373,47 +373,49 @@ class Scene:
 
     # -- pod affinity ---------------------------------------------------------------------------------------------------
 
-    def lonely(self, pod: Pod, machine: Machine) -> Iterator[str]:
+    def affinity_failures(self, pod: Pod, node_info: NodeInfo) -> Iterator[str]:
         """Why the pod's own affinity keeps it from the node."""
-        terms = near(pod.spec)
+        terms = required_affinity(pod.spec)
         for term in terms:
-            if term.topology_key not in machine.labels:
-                yield f"the node has no label {term.topology_key} to be near somebody by"
+            if term.topology_key not in node_info.labels:
+                yield f"the node has no label {term.topology_key} that affinity needs"
                 return
-        company = [where for other, where in self.bound if self._suits_all(terms, pod, other)]
-        missing = [term for term in terms if not any(_together(term.topology_key, machine, where) for where in company)]
-        settled = any(term.topology_key in where.labels for term in terms for where in company)
-        if missing and (settled or not self._suits_all(terms, pod, pod)):
-            yield f"nobody the pod wants near by {missing[0].topology_key}"
+        matching = [where for other, where in self.bound if self._suits_all(terms, pod, other)]
+        missing = [
+            term for term in terms if not any(_together(term.topology_key, node_info, where) for where in matching)
+        ]
+        matched_anywhere = any(term.topology_key in where.labels for term in terms for where in matching)
+        if missing and (matched_anywhere or not self._suits_all(terms, pod, pod)):
+            yield f"no pod that its affinity selects is near, by {missing[0].topology_key}"
 
     def _suits_all(self, terms: Sequence[PodAffinityTerm], pod: Pod, other: Pod) -> bool:
         return bool(terms) and all(term_selects(term, pod, other, self.namespaces) for term in terms)
 
     # -- pod anti-affinity, both directions -------------------------------------------------------------------------
 
-    def _disliked(self, pod: Pod, machine: Machine) -> Iterator[str]:
+    def _anti_affinity_failures(self, pod: Pod, node_info: NodeInfo) -> Iterator[str]:
         for other, where in self.bound:
-            for term in far(pod.spec):
-                if _together(term.topology_key, machine, where) and term_selects(term, pod, other, self.namespaces):
-                    yield f"wants to be far from {other.metadata.name} by {term.topology_key}"
-            for term in far(other.spec):
-                if _together(term.topology_key, machine, where) and term_selects(term, other, pod, self.namespaces):
-                    yield f"{other.metadata.name} wants it far away by {term.topology_key}"
+            for term in required_anti_affinity(pod.spec):
+                if _together(term.topology_key, node_info, where) and term_selects(term, pod, other, self.namespaces):
+                    yield f"its anti-affinity keeps it far from {other.metadata.name} by {term.topology_key}"
+            for term in required_anti_affinity(other.spec):
+                if _together(term.topology_key, node_info, where) and term_selects(term, other, pod, self.namespaces):
+                    yield f"anti-affinity of {other.metadata.name} keeps it far away by {term.topology_key}"
 
 
-def _together(key: str, left: Machine, right: Machine) -> bool:
+def _together(key: str, left: NodeInfo, right: NodeInfo) -> bool:
     return key in left.labels and left.labels[key] == right.labels.get(key)
 
 
-def _includes(constraint: TopologySpreadConstraint, pod: Pod, machine: Machine) -> bool:
+def _includes(constraint: TopologySpreadConstraint, pod: Pod, node_info: NodeInfo) -> bool:
     """Whether the node's pods and domain count (``nodeAffinityPolicy``, ``nodeTaintsPolicy``)."""
-    if constraint.node_affinity_policy != "Ignore" and not wants_node(pod.spec, machine):
+    if constraint.node_affinity_policy != "Ignore" and not wants_node(pod.spec, node_info):
         return False
-    return constraint.node_taints_policy != "Honor" or not repelled(pod.spec, machine.taints)
+    return constraint.node_taints_policy != "Honor" or not repelled(pod.spec, node_info.taints)
 
 
 def _may_want(spec: PodSpec, key: str, value: str) -> bool:
-    """Whether the pod may go to a domain as far as its own words about that key say."""
+    """Whether the pod's node selector and affinity accept a domain."""
     if spec.node_selector.get(key, value) != value:
         return False
     terms = required_terms(spec)

@@ -29,7 +29,7 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import INTEGER, SPECIAL, WELL_KNOWN, offering, shape
-from support.judge_world import World
+from support.plan_checker_cluster import ClusterObjects
 
 CUSTOM = "team.example/name"
 _SOFT, _HARD = "soft", "hard"
@@ -212,7 +212,7 @@ def _in_flight(draw: st.DrawFn, number: int, pool: NodePool, names: list[str]) -
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def clusters(draw: st.DrawFn) -> ClusterObjects:
     """A cluster with pods that wait."""
     offered, nodepools = draw(types()), draw(pools())
     nodes: list[Node] = []
@@ -229,7 +229,7 @@ def worlds(draw: st.DrawFn) -> World:
     for number in range(draw(st.integers(0, 2))):
         pool = draw(st.sampled_from(nodepools))
         claims.append(draw(_in_flight(number, pool, [element.name for element in offered])))
-    return World(
+    return ClusterObjects(
         pods=(*draw(waiting_pods()), *running),
         pools=tuple(nodepools),
         nodes=tuple(nodes),

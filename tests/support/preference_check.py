@@ -1,6 +1,6 @@
-"""Beyond what is lawful: is a plan as good as the rules of precedence want it? For pods that do not look at neighbours.
+"""Beyond validity: does a plan follow the rules of precedence? For pods without spread, affinity and anti-affinity.
 
-Weights of pools, preferences of pods, existing nodes before new ones, and nobody left out who could be served.
+The rules: weights of NodePools, preferences of pods, existing nodes before new ones, and no pod left out that could be placed.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from karpenter.api.core import Pod, PodSpec
 from karpenter.api.karpenter import NodePool
 from karpenter.api.scheduling_constraints import Taint
 from karpenter.scheduling.solution import Solution
-from support.judge import remaining
-from support.judge_places import fresh
-from support.judge_world import World, forms_of_claim, sites
-from support.kube_filters import Amounts, Expression, Machine, accepts, crowding, expressions, tolerated
+from support.kube_filters import Amounts, Expression, NodeInfo, accepts, expressions, fit_failures, tolerated
+from support.missed_placements import new_node_variants
+from support.plan_checker import remaining
+from support.plan_checker_cluster import ClusterObjects, placement_targets, variants_of_claim
 
 
 @dataclass(frozen=True)
 class Want:
-    """One step of a pod's ladder: expressions that must hold, and whether soft taints are tolerated."""
+    """One relaxation step of a pod: expressions that must hold, and whether soft taints are tolerated."""
 
     expressions: tuple[Expression, ...]
     soft: bool = False
 
-    def met_on(self, machine: Machine, spec: PodSpec) -> bool:
+    def met_on(self, node_info: NodeInfo, spec: PodSpec) -> bool:
         """Whether a node gives all that is wanted; here soft taints have to be tolerated, too."""
-        return self.bears(machine.taints, spec) and all(
-            accepts(operator, values, machine.labels.get(key)) for key, operator, values in self.expressions
+        return self.tolerates(node_info.taints, spec) and all(
+            accepts(operator, values, node_info.labels.get(key)) for key, operator, values in self.expressions
         )
 
-    def bears(self, taints: Sequence[Taint], spec: PodSpec) -> bool:
+    def tolerates(self, taints: Sequence[Taint], spec: PodSpec) -> bool:
         return all((self.soft and taint.effect == "PreferNoSchedule") or tolerated(taint, spec) for taint in taints)
 
 
 def wants(spec: PodSpec) -> list[Want]:
-    """All steps of a pod's ladder in order: every required term at each level of preferences, soft taints last."""
+    """All relaxation steps of a pod in order: every required term at each level of preferences, soft taints last."""
     selector = tuple((key, "In", (value,)) for key, value in spec.node_selector.items())
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required.node_selector_terms if affinity and affinity.required else ()
@@ -47,50 +47,52 @@ def wants(spec: PodSpec) -> list[Want]:
     return result + [Want(term, soft=True) for term in terms]
 
 
-def missed_chances(world: World, plan: Solution) -> list[str]:
-    """Where a pod could have got more of what it wants, or a better pool, or a place at all."""
-    return list(_missed(world, plan))
+def missed_chances(cluster: ClusterObjects, plan: Solution) -> list[str]:
+    """Where a plan drops a preference, takes a lighter pool or leaves a pod out without need."""
+    return list(_missed(cluster, plan))
 
 
-def _missed(world: World, plan: Solution) -> Iterator[str]:
-    left = remaining(world, plan)
+def _missed(cluster: ClusterObjects, plan: Solution) -> Iterator[str]:
+    left = remaining(cluster, plan)
     rooms = {
-        site.key: (site.forms[0], site.planned)
-        for site in sites(world, replace(plan, new_claims=()))
-        if not site.leaving and len(site.forms) == 1 and not site.forms[0].type
+        target.key: (target.variants[0], target.planned)
+        for target in placement_targets(cluster, replace(plan, new_claims=()))
+        if not target.leaving and len(target.variants) == 1 and not target.variants[0].type
     }
     for planned in plan.new_claims:
-        forms = forms_of_claim(world, planned.claim, planned.instance_types)
-        weight = next(pool.spec.weight or 0 for pool in world.pools if pool.metadata.name == planned.node_pool)
+        variants = variants_of_claim(cluster, planned.claim, planned.instance_types)
+        weight = next(pool.spec.weight or 0 for pool in cluster.pools if pool.metadata.name == planned.node_pool)
         for pod in planned.pods:
-            yield from _better(world, left, rooms, pod, forms, weight)
+            yield from _better(cluster, left, rooms, pod, variants, weight)
     for unschedulable_pod in plan.unschedulable:
-        yield from _better(world, left, rooms, unschedulable_pod.pod, [], -1)
+        yield from _better(cluster, left, rooms, unschedulable_pod.pod, [], -1)
 
 
 def _better(
-    world: World,
+    cluster: ClusterObjects,
     left: Mapping[str, Amounts],
-    rooms: Mapping[str, tuple[Machine, Sequence[Pod]]],
+    rooms: Mapping[str, tuple[NodeInfo, Sequence[Pod]]],
     pod: Pod,
-    forms: Sequence[Machine],
+    variants: Sequence[NodeInfo],
     weight: int,
 ) -> Iterator[str]:
-    """Each earlier step of the ladder, on any pool or node; the step reached, on nodes and on heavier pools."""
+    """Each earlier relaxation step, on any pool or node; the step reached, on nodes and on heavier pools."""
     for want in wants(pod.spec):
-        reached = bool(forms) and all(want.met_on(form, pod.spec) for form in forms)
-        for name, (machine, planned) in rooms.items():
-            if want.met_on(machine, pod.spec) and not any(crowding((*planned, pod), machine, {})):
-                yield f"{pod.metadata.name} could go to machine {name} ({want})"
-        for pool in world.pools:
+        reached = bool(variants) and all(want.met_on(variant, pod.spec) for variant in variants)
+        for name, (node_info, planned) in rooms.items():
+            if want.met_on(node_info, pod.spec) and not any(fit_failures((*planned, pod), node_info, {})):
+                yield f"{pod.metadata.name} could go to node {name} ({want})"
+        for pool in cluster.pools:
             heavier = not reached or (pool.spec.weight or 0) > weight
-            if heavier and _could_take(world, pool, left[pool.metadata.name], pod, want):
-                yield f"{pod.metadata.name} could be bought for by pool {pool.metadata.name} ({want})"
+            if heavier and _could_take(cluster, pool, left[pool.metadata.name], pod, want):
+                yield f"{pod.metadata.name} could get a node of pool {pool.metadata.name} ({want})"
         if reached:
             return
 
 
-def _could_take(world: World, pool: NodePool, left: Amounts, pod: Pod, want: Want) -> bool:
-    """Whether a fresh claim of the pool alone could take the pod within what its limits leave."""
+def _could_take(cluster: ClusterObjects, pool: NodePool, left: Amounts, pod: Pod, want: Want) -> bool:
+    """Whether a new claim of the pool alone could take the pod within what its limits leave."""
     taints = tuple(nodepool_taint.as_taint() for nodepool_taint in pool.spec.template.spec.taints)
-    return want.bears(taints, pod.spec) and any(fresh(world, pool, left, pod, want.expressions, want.expressions))
+    return want.tolerates(taints, pod.spec) and any(
+        new_node_variants(cluster, pool, left, pod, want.expressions, want.expressions)
+    )

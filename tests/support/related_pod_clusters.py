@@ -1,7 +1,7 @@
-"""Hypothesis strategies for small clusters in which pods look at each other: spread, affinity and anti-affinity, ports, mixtures.
+"""Hypothesis strategies for small clusters whose pods depend on each other: spread, affinity and anti-affinity, ports, mixtures.
 
-``worlds`` has the richer nodes and pools, this module the richer pods. ``odd_pods`` are what an API server would refuse and a
-careless client may still hand over.
+``mixed_clusters`` has more kinds of nodes and pools, this module more kinds of pods. ``odd_pods`` are pods that an API server
+would refuse.
 """
 
 from __future__ import annotations

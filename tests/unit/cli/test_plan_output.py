@@ -19,8 +19,8 @@ from karpenter.cli.main import COMMANDS, app
 from karpenter.cli.render_common import SHOWN_ENTRIES
 from karpenter.scheduling.packing import open_claims
 from support.installed_program import KARPENTER
-from support.legality import faults
 from support.manifest_builders import Json, Plan, pod, pool, type_of
+from support.plan_json_checker import faults
 
 Written = Callable[..., Path]
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from karpenter.cli.main import app
 from support.examples import series
 from support.installed_program import KARPENTER
-from support.legality import faults
+from support.plan_json_checker import faults
 
 SCENARIOS = Path(__file__).resolve().parents[3].parent / "shared" / "scenarios"
 TYPES = SCENARIOS / "types-us-east-1.json"

@@ -10,8 +10,8 @@ from karpenter.model import crd_admission, runtime_validation
 from support.admission import ROWS
 from support.admission_rows import Row, built, req
 from support.admission_statuses import STATUS
-from support.judged_writes import judged_ec2_writes, judged_writes, lone_rule
 from support.server_writes import KINDS
+from support.writes_for_both_servers import ec2_writes_for_both_servers, lone_rule, writes_for_both_servers
 
 #: Metadata is not the schema's affair, save the name of an object that was never stored.
 _OURS = [row for row in ROWS if not any(path.startswith("metadata.") for path in row.change)]
@@ -129,7 +129,7 @@ _LABELS, _REQUIRED = "spec.template.metadata.labels", "spec.template.spec.requir
 
 def test_the_mutations_both_servers_judge_break_every_rule_by_itself() -> None:
     """Otherwise a rule could change on one side only and ``cluster/test_crds_drift`` would not see it."""
-    lone_rules = {lone_rule(write) for write in (*judged_writes(), *judged_ec2_writes())}
+    lone_rules = {lone_rule(write) for write in (*writes_for_both_servers(), *ec2_writes_for_both_servers())}
     assert lone_rules >= {
         ("immutable", "spec", ""),
         ("immutable", "spec.replicas", ""),

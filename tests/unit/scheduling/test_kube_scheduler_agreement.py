@@ -27,8 +27,8 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import STD, offering, shape
-from support.judge import problems
-from support.judge_world import seen
+from support.plan_checker import violations
+from support.plan_checker_cluster import cluster_of_snapshot
 from support.topology_builders import apart, app_pods, even, of_app, to
 
 _SOLD_OUT = (shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering("on-demand", "z1", 1.0, available=False)]),)
@@ -37,12 +37,13 @@ _TWO_WAYS = (
 )
 
 
-def unlawful(*objects: object, types: Sequence[InstanceType] = STD) -> list[str]:
+def invalid(*objects: object, types: Sequence[InstanceType] = STD) -> list[str]:
     """What kube-scheduler would object to in the plan for these objects."""
     wires = flatten(objects)
     shown, type_indexes = snapshot(wires), indexes(wires, types)
-    return problems(
-        seen(shown, dict.fromkeys(type_indexes, types)), solve(build_problem(shown, type_indexes, NOW), type_indexes)
+    return violations(
+        cluster_of_snapshot(shown, dict.fromkeys(type_indexes, types)),
+        solve(build_problem(shown, type_indexes, NOW), type_indexes),
     )
 
 
@@ -72,7 +73,7 @@ def test_pods_on_dedicated_nodes_to_come_do_not_count_for_those_who_honour_taint
         node_selector={labels.NODE_POOL: "own", labels.ZONE: "z1"},
     )
     others = app_pods(3, {"cpu": "1"}, spread=[even(node_taints_policy="Honor", min_domains=3)])
-    assert unlawful(pools, theirs, others) == []
+    assert invalid(pools, theirs, others) == []
 
 
 def test_a_node_that_merely_would_rather_not_is_a_domain_for_those_who_honour_taints() -> None:
@@ -108,21 +109,21 @@ def test_what_all_types_of_a_claim_have_in_common_is_a_domain_even_if_the_claim_
 
 
 def test_where_a_pod_counts_does_not_hang_on_the_pool_it_is_bought_from_in_the_end() -> None:
-    """Only machines with a rack count (SCH-482); the pool that has one may have one machine, and that is taken."""
+    """Only nodes with a rack count (SCH-482); the pool that has one may have one node, and that is taken."""
     pools = [node_pool("racked", labels={"rack": "r1"}, limits={"nodes": "1"}, weight=10), node_pool("plain")]
     spread = [even(labels.CAPACITY_TYPE), even("rack", selector=of_app("nobody"))]
     evenly = app_pods(2, {"cpu": "1"}, prefix="evenly", spread=spread)
     leaving = machine("leaving", {"cpu": "2"}, labels={labels.CAPACITY_TYPE: "spot", "rack": "r2"}, deleted=True)
     moving = app_pods(1, {"cpu": "100m"}, prefix="moving", node_name="leaving")
-    assert unlawful(pools, leaving, moving, evenly, types=_TWO_WAYS) == []
+    assert invalid(pools, leaving, moving, evenly, types=_TWO_WAYS) == []
 
 
 def test_who_may_come_to_count_fills_no_domain_for_others() -> None:
-    """The spread counts machines of one zone only, and the machine for the plain pod will be in another (SCH-482)."""
+    """The spread counts nodes of one zone only, and the node for the plain pod will be in another (SCH-482)."""
     spread = [even(labels.CAPACITY_TYPE)]
     evenly = app_pods(2, {"cpu": "500m"}, prefix="evenly", spread=spread, node_selector={labels.ZONE: "z2"})
     own = {labels.ZONE: "z2", labels.CAPACITY_TYPE: "spot"}
     full = machine("full", {"cpu": "100m"}, labels=own)
-    assert unlawful(node_pool(), full, evenly, app_pods(1, {"cpu": "500m"}), types=_TWO_WAYS) == []
+    assert invalid(node_pool(), full, evenly, app_pods(1, {"cpu": "500m"}), types=_TWO_WAYS) == []
     in_two_zones = (shape("t", {"cpu": 2, "memory": "8Gi"}, [*_TWO_WAYS[0].offerings, offering("spot", "z2", 1.0)]),)
-    assert unlawful(node_pool(), full, evenly, app_pods(3, {"cpu": "500m"}), types=in_two_zones) == []
+    assert invalid(node_pool(), full, evenly, app_pods(3, {"cpu": "500m"}), types=in_two_zones) == []

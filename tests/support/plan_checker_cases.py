@@ -1,4 +1,4 @@
-"""Plans that are lawful, and the same with one fault planted, for the judge of plans."""
+"""Valid plans, and the same with one fault each, for the tests of the plan checker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.builders import (
     where,
 )
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.judge_world import World
+from support.plan_checker_cluster import ClusterObjects
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 _SOLD_OUT = [offering("on-demand", "z1", 1.0, available=False), offering("on-demand", "z2", 1.0)]
@@ -41,7 +41,7 @@ POOL = node_pool("np")
 APP = {"app": "web"}
 
 
-def buy(
+def new_nodeclaim_of(
     name: str,
     *pods: Pod,
     types: Sequence[str] = ("large",),
@@ -68,7 +68,7 @@ def buy(
     return NewNodeClaim(made, pool.metadata.name, tuple(types), TYPES[0].offerings[0], pods)
 
 
-def put(name: str, *pods: Pod) -> PlacedPods:
+def placed_on(name: str, *pods: Pod) -> PlacedPods:
     return PlacedPods(name, name, pods)
 
 
@@ -82,28 +82,28 @@ def plan_of(*parts: NewNodeClaim | PlacedPods | UnschedulablePod) -> Solution:
 
 @dataclass(frozen=True)
 class Case:
-    """A lawful plan, the same with one fault planted, and a word of the complaint."""
+    """A valid plan, the same with one fault, and a word of the violation it must give."""
 
     name: str
-    lawful: Solution
-    broken: Solution
+    valid: Solution
+    invalid: Solution
     word: str
     there: Sequence[object] = ()
     pools: Sequence[NodePool] = (POOL,)
     more: Mapping[str, object] = field(default_factory=dict)
 
-    def world(self, plan: Solution) -> World:
+    def cluster(self, plan: Solution) -> ClusterObjects:
         groups = (*plan.new_claims, *plan.placed_on_existing)
-        waiting = {p.metadata.uid: p for g in groups for p in g.pods} | {
+        pending_pods = {p.metadata.uid: p for g in groups for p in g.pods} | {
             unschedulable_pod.pod.metadata.uid: unschedulable_pod.pod for unschedulable_pod in plan.unschedulable
         }
         things = [
             thing for element in self.there for thing in (element if isinstance(element, Iterable) else [element])
         ]
-        kinds: dict[str, list[object]] = {"Pod": list(waiting.values())}
+        kinds: dict[str, list[object]] = {"Pod": list(pending_pods.values())}
         for thing in things:
             kinds.setdefault(type(thing).__name__, []).append(thing)
-        return World(
+        return ClusterObjects(
             pods=tuple(kinds["Pod"]),  # type: ignore[arg-type]
             pools=tuple(self.pools),
             nodes=tuple(kinds.get("Node", ())),  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ class Case:
         )
 
 
-def standing(name: str, zone: str = "z1", cpu: str = "4", **more: object) -> object:
+def node_in_zone(name: str, zone: str = "z1", cpu: str = "4", **more: object) -> object:
     own = {ZONE: zone, labels.ARCH: "amd64", labels.OS: "linux"}
     return node(name, {"cpu": cpu, "memory": "8Gi"}, labels=own, **more)  # type: ignore[arg-type]
 
@@ -124,19 +124,19 @@ def selector(match: Mapping[str, str] = APP, **more: object) -> LabelSelector:
     return LabelSelector(match_labels=match, **more)  # type: ignore[arg-type]
 
 
-def about(key: str = ZONE, match: Mapping[str, str] = APP, **more: object) -> PodAffinityTerm:
+def affinity_term(key: str = ZONE, match: Mapping[str, str] = APP, **more: object) -> PodAffinityTerm:
     return PodAffinityTerm(topology_key=key, label_selector=selector(match), **more)  # type: ignore[arg-type]
 
 
-def liking(*terms: PodAffinityTerm) -> Affinity:
+def pod_affinity(*terms: PodAffinityTerm) -> Affinity:
     return Affinity(pod_affinity=PodAffinity(required=terms))
 
 
-def shunning(*terms: PodAffinityTerm) -> Affinity:
+def pod_anti_affinity(*terms: PodAffinityTerm) -> Affinity:
     return Affinity(pod_anti_affinity=PodAffinity(required=terms))
 
 
-def even(key: str = ZONE, skew: int = 1, match: Mapping[str, str] = APP, **more: object) -> TopologySpreadConstraint:
+def spread(key: str = ZONE, skew: int = 1, match: Mapping[str, str] = APP, **more: object) -> TopologySpreadConstraint:
     return TopologySpreadConstraint(
         max_skew=skew,
         topology_key=key,
@@ -146,147 +146,192 @@ def even(key: str = ZONE, skew: int = 1, match: Mapping[str, str] = APP, **more:
     )
 
 
-def web(name: str, cpu: str = "100m", *, own: Mapping[str, str] = APP, space: str = "default", **spec: object) -> Pod:
+def web_pod(
+    name: str, cpu: str = "100m", *, own: Mapping[str, str] = APP, space: str = "default", **spec: object
+) -> Pod:
     return pod(name, {"cpu": cpu}, meta={"labels": own, "namespace": space}, **spec)  # type: ignore[arg-type]
 
 
-def spreading(name: str, *constraints: TopologySpreadConstraint, **more: object) -> Pod:
-    return web(name, topology_spread_constraints=constraints or (even(),), **more)  # type: ignore[arg-type]
+def spread_pod(name: str, *constraints: TopologySpreadConstraint, **more: object) -> Pod:
+    return web_pod(name, topology_spread_constraints=constraints or (spread(),), **more)  # type: ignore[arg-type]
 
 
-def porter(name: str, port: int = 80, ip: str = "", **more: object) -> Pod:
+def pod_with_host_port(name: str, port: int = 80, ip: str = "", **more: object) -> Pod:
     return pod(name, containers=(Container(ports=(ContainerPort(host_port=port, host_ip=ip),)),), **more)  # type: ignore[arg-type]
 
 
 def _resources() -> Iterable[Case]:
-    one, big = web("one", "1"), web("big", "4")
+    one, big = web_pod("one", "1"), web_pod("big", "4")
     yield Case(
-        "cpu of a new machine",
-        plan_of(buy("c", one, types=("small", "large"))),
-        plan_of(buy("c", big, types=("small", "large"))),
+        "cpu of a new node",
+        plan_of(new_nodeclaim_of("c", one, types=("small", "large"))),
+        plan_of(new_nodeclaim_of("c", big, types=("small", "large"))),
         "cpu",
     )
     yield Case(
-        "cpu of an existing machine",
-        plan_of(put("n", one)),
-        plan_of(put("n", web("p", "3"), web("q", "2"))),
+        "cpu of an existing node",
+        plan_of(placed_on("n", one)),
+        plan_of(placed_on("n", web_pod("p", "3"), web_pod("q", "2"))),
         "cpu",
-        [standing("n")],
+        [node_in_zone("n")],
     )
-    running = web("running", "3", node_name="n")
+    running = web_pod("running", "3", node_name="n")
     yield Case(
         "cpu beside running pods",
-        plan_of(put("n", one)),
-        plan_of(put("n", web("p", "2"))),
+        plan_of(placed_on("n", one)),
+        plan_of(placed_on("n", web_pod("p", "2"))),
         "cpu",
-        [standing("n"), running],
+        [node_in_zone("n"), running],
     )
     only_arm = daemon_set("d", {"cpu": "7"}, affinity=where(labels.ARCH, "In", "arm64"))
     yield Case(
         "cpu beside a DaemonSet of one of the types",
-        plan_of(buy("c", one, types=("large",))),
-        plan_of(buy("c", one, types=("large", "arm"))),
+        plan_of(new_nodeclaim_of("c", one, types=("large",))),
+        plan_of(new_nodeclaim_of("c", one, types=("large", "arm"))),
         "cpu",
         [only_arm],
     )
     coming = daemon_set("d", {"cpu": "3500m"})
     yield Case(
         "cpu beside a DaemonSet still to come",
-        plan_of(buy("c", one)),
-        plan_of(put("n", one)),
+        plan_of(new_nodeclaim_of("c", one)),
+        plan_of(placed_on("n", one)),
         "cpu",
-        [standing("n"), coming],
+        [node_in_zone("n"), coming],
     )
-    many = [web(f"p{number}") for number in range(6)]
-    yield Case("number of pods", plan_of(buy("c", *many)), plan_of(buy("c", *many, types=("small",))), "pods")
+    many = [web_pod(f"p{number}") for number in range(6)]
+    yield Case(
+        "number of pods",
+        plan_of(new_nodeclaim_of("c", *many)),
+        plan_of(new_nodeclaim_of("c", *many, types=("small",))),
+        "pods",
+    )
     first = pod("p", init_containers=(container({"cpu": "5"}),))
-    yield Case("cpu of an init container", plan_of(buy("c", first)), plan_of(buy("c", first, types=("small",))), "cpu")
+    yield Case(
+        "cpu of an init container",
+        plan_of(new_nodeclaim_of("c", first)),
+        plan_of(new_nodeclaim_of("c", first, types=("small",))),
+        "cpu",
+    )
     sidecar = container({"cpu": "1"}, restart_policy="Always")
     beside = pod("p", {"cpu": "1500m"}, init_containers=(sidecar,))
-    yield Case("cpu of a sidecar", plan_of(buy("c", beside)), plan_of(buy("c", beside, types=("small",))), "cpu")
+    yield Case(
+        "cpu of a sidecar",
+        plan_of(new_nodeclaim_of("c", beside)),
+        plan_of(new_nodeclaim_of("c", beside, types=("small",))),
+        "cpu",
+    )
     level = pod("p", {"cpu": "1"}, resources=ResourceRequirements(requests={"cpu": "3"}))
-    yield Case("cpu of the pod as a whole", plan_of(buy("c", level)), plan_of(buy("c", level, types=("small",))), "cpu")
+    yield Case(
+        "cpu of the pod as a whole",
+        plan_of(new_nodeclaim_of("c", level)),
+        plan_of(new_nodeclaim_of("c", level, types=("small",))),
+        "cpu",
+    )
     heavy = pod("p", {"cpu": "1"}, overhead={"cpu": "1"})
-    yield Case("overhead", plan_of(buy("c", heavy)), plan_of(buy("c", heavy, types=("small",))), "cpu")
+    yield Case(
+        "overhead",
+        plan_of(new_nodeclaim_of("c", heavy)),
+        plan_of(new_nodeclaim_of("c", heavy, types=("small",))),
+        "cpu",
+    )
 
 
 def _nodes() -> Iterable[Case]:
-    one, firm = web("p"), web("p", tolerations=(tolerating("dedicated"),))
+    one, firm = web_pod("p"), web_pod("p", tolerations=(tolerating("dedicated"),))
     tainted = node_pool("tainted", template={"taints": (pool_taint("dedicated"),)})
     yield Case(
         "taint of a pool",
-        plan_of(buy("c", firm, pool=tainted)),
-        plan_of(buy("c", one, pool=tainted)),
+        plan_of(new_nodeclaim_of("c", firm, pool=tainted)),
+        plan_of(new_nodeclaim_of("c", one, pool=tainted)),
         "taint",
         pools=[tainted],
     )
-    marked = standing("n", taints=[taint("dedicated")])
-    yield Case("taint of a node", plan_of(put("n", firm)), plan_of(put("n", one)), "taint", [marked])
-    wrong = web("p", tolerations=(tolerating("dedicated", "Equal", "other"),))
-    yield Case("taint of another value", plan_of(put("n", firm)), plan_of(put("n", wrong)), "taint", [marked])
-    shut = standing("shut")
-    shut = replaced(shut, spec=replaced(shut.spec, unschedulable=True))  # type: ignore[attr-defined, arg-type]
-    yield Case("cordon", plan_of(put("n", one)), plan_of(put("shut", one)), "cordoned", [standing("n"), shut])
-    picky = web("p", node_selector={ZONE: "z1"})
-    yield Case("node selector", plan_of(buy("c", picky)), plan_of(buy("c", picky, zones=("z1", "z2"))), "selector")
-    averse = web("p", affinity=where(ZONE, "NotIn", "z2"))
-    yield Case("node affinity", plan_of(buy("c", averse)), plan_of(buy("c", averse, zones=("z1", "z2"))), "affinity")
-    strong = web("p", affinity=where("integer", "Gt", "4"))
+    marked = node_in_zone("n", taints=[taint("dedicated")])
+    yield Case("taint of a node", plan_of(placed_on("n", firm)), plan_of(placed_on("n", one)), "taint", [marked])
+    wrong = web_pod("p", tolerations=(tolerating("dedicated", "Equal", "other"),))
     yield Case(
-        "node affinity by numbers",
-        plan_of(buy("c", strong)),
-        plan_of(buy("c", strong, types=("small", "large"))),
+        "taint of another value", plan_of(placed_on("n", firm)), plan_of(placed_on("n", wrong)), "taint", [marked]
+    )
+    shut = node_in_zone("shut")
+    shut = replaced(shut, spec=replaced(shut.spec, unschedulable=True))  # type: ignore[attr-defined, arg-type]
+    yield Case(
+        "cordon", plan_of(placed_on("n", one)), plan_of(placed_on("shut", one)), "cordoned", [node_in_zone("n"), shut]
+    )
+    picky = web_pod("p", node_selector={ZONE: "z1"})
+    yield Case(
+        "node selector",
+        plan_of(new_nodeclaim_of("c", picky)),
+        plan_of(new_nodeclaim_of("c", picky, zones=("z1", "z2"))),
+        "selector",
+    )
+    averse = web_pod("p", affinity=where(ZONE, "NotIn", "z2"))
+    yield Case(
+        "node affinity",
+        plan_of(new_nodeclaim_of("c", averse)),
+        plan_of(new_nodeclaim_of("c", averse, zones=("z1", "z2"))),
         "affinity",
     )
-    unlabelled = web("p", affinity=where("rack", "Exists"))
+    strong = web_pod("p", affinity=where("integer", "Gt", "4"))
     yield Case(
-        "a label the machine will not have",
-        plan_of(buy("c", unlabelled, own={"rack": "r"})),
-        plan_of(buy("c", unlabelled)),
+        "node affinity by numbers",
+        plan_of(new_nodeclaim_of("c", strong)),
+        plan_of(new_nodeclaim_of("c", strong, types=("small", "large"))),
+        "affinity",
+    )
+    unlabelled = web_pod("p", affinity=where("rack", "Exists"))
+    yield Case(
+        "a label the node will not have",
+        plan_of(new_nodeclaim_of("c", unlabelled, own={"rack": "r"})),
+        plan_of(new_nodeclaim_of("c", unlabelled)),
         "affinity",
     )
 
 
 def _purchases() -> Iterable[Case]:
-    one = web("p")
-    lawful = plan_of(buy("c", one))
-    yield Case("sold out", lawful, plan_of(buy("c", one, types=("large", "rare"))), "cannot be bought")
-    yield Case("not offered", lawful, plan_of(buy("c", one, zones=("z3",), kinds=("spot",))), "cannot be bought")
+    one = web_pod("p")
+    valid = plan_of(new_nodeclaim_of("c", one))
+    yield Case("sold out", valid, plan_of(new_nodeclaim_of("c", one, types=("large", "rare"))), "cannot be bought")
+    yield Case(
+        "not offered", valid, plan_of(new_nodeclaim_of("c", one, zones=("z3",), kinds=("spot",))), "cannot be bought"
+    )
     narrow = node_pool("np", [wanted(ZONE, "In", "z1")])
     yield Case(
         "requirements of the pool",
-        lawful,
-        plan_of(buy("c", one, zones=("z1", "z2"))),
+        valid,
+        plan_of(new_nodeclaim_of("c", one, zones=("z1", "z2"))),
         "requirements of its pool",
         pools=[narrow],
     )
     tainted = node_pool("np", template={"taints": (pool_taint("dedicated"),)})
-    firm = web("p", tolerations=(tolerating("dedicated"),))
+    firm = web_pod("p", tolerations=(tolerating("dedicated"),))
     yield Case(
         "taints of the pool",
-        plan_of(buy("c", firm, pool=tainted)),
-        plan_of(buy("c", firm)),
+        plan_of(new_nodeclaim_of("c", firm, pool=tainted)),
+        plan_of(new_nodeclaim_of("c", firm)),
         "other taints",
         pools=[tainted],
     )
     labelled = node_pool("np", labels={"team": "a"})
     yield Case(
         "labels of the pool",
-        plan_of(buy("c", one, pool=labelled)),
-        plan_of(buy("c", one)),
+        plan_of(new_nodeclaim_of("c", one, pool=labelled)),
+        plan_of(new_nodeclaim_of("c", one)),
         "lacks labels",
         pools=[labelled],
     )
     broad = node_pool("np", [wanted(labels.INSTANCE_TYPE, "Exists", least=2)])
-    yield Case("minValues", plan_of(buy("c", one, types=("large", "arm"))), lawful, "too few values", pools=[broad])
+    yield Case(
+        "minValues", plan_of(new_nodeclaim_of("c", one, types=("large", "arm"))), valid, "too few values", pools=[broad]
+    )
     for what, limits in (("cpu", {"cpu": "10"}), ("nodes", {"nodes": "1"})):
-        two = plan_of(buy("c", one), buy("d", web("q")))
-        yield Case(f"limits on {what}", lawful, two, "limits", pools=[node_pool("np", limits=limits)])
+        two = plan_of(new_nodeclaim_of("c", one), new_nodeclaim_of("d", web_pod("q")))
+        yield Case(f"limits on {what}", valid, two, "limits", pools=[node_pool("np", limits=limits)])
     taken = claim("old", None, [wanted(labels.INSTANCE_TYPE, "In", "small", "large")])
     yield Case(
         "limits a claim in flight uses at worst",
-        plan_of(buy("c", one, types=("small",))),
-        lawful,
+        plan_of(new_nodeclaim_of("c", one, types=("small",))),
+        valid,
         "limits",
         [taken],
         [node_pool("np", limits={"cpu": "12"})],
@@ -294,13 +339,15 @@ def _purchases() -> Iterable[Case]:
 
 
 def _bookkeeping() -> Iterable[Case]:
-    one, other = web("p"), web("q")
-    lawful = plan_of(buy("c", one))
-    yield Case("placed twice", lawful, plan_of(buy("c", one), buy("d", one)), "exactly once")
-    yield Case("two claims of one name", lawful, plan_of(buy("c", one), buy("c", other)), "used twice")
-    yield Case("no such machine", lawful, plan_of(put("nowhere", one)), "not there")
-    leaving = standing("n", deleted=True)
-    yield Case("a machine that leaves", lawful, plan_of(put("n", one)), "leaves", [leaving])
+    one, other = web_pod("p"), web_pod("q")
+    valid = plan_of(new_nodeclaim_of("c", one))
+    yield Case("placed twice", valid, plan_of(new_nodeclaim_of("c", one), new_nodeclaim_of("d", one)), "exactly once")
+    yield Case(
+        "two claims of one name", valid, plan_of(new_nodeclaim_of("c", one), new_nodeclaim_of("c", other)), "used twice"
+    )
+    yield Case("no such node", valid, plan_of(placed_on("nowhere", one)), "not there")
+    leaving = node_in_zone("n", deleted=True)
+    yield Case("a node that terminates", valid, plan_of(placed_on("n", one)), "leaves", [leaving])
     why = (UnschedulableReason(NoNodePool()),)
     yield Case(
         "left out for no reason",
@@ -312,25 +359,36 @@ def _bookkeeping() -> Iterable[Case]:
 
 def _ports() -> Iterable[Case]:
     def case(name: str, one: Pod, other: Pod) -> Case:
-        return Case(name, plan_of(buy("c", one), buy("d", other)), plan_of(buy("c", one, other)), "host port")
+        return Case(
+            name,
+            plan_of(new_nodeclaim_of("c", one), new_nodeclaim_of("d", other)),
+            plan_of(new_nodeclaim_of("c", one, other)),
+            "host port",
+        )
 
-    yield case("one host port", porter("p"), porter("q"))
-    yield case("every address and one", porter("p"), porter("q", ip="10.0.0.1"))
-    yield case("every IPv6 address and one", porter("p", ip="::"), porter("q", ip="10.0.0.1"))
+    yield case("one host port", pod_with_host_port("p"), pod_with_host_port("q"))
+    yield case("every address and one", pod_with_host_port("p"), pod_with_host_port("q", ip="10.0.0.1"))
+    yield case("every IPv6 address and one", pod_with_host_port("p", ip="::"), pod_with_host_port("q", ip="10.0.0.1"))
     ports = (ContainerPort(container_port=80),)
-    yield case("host network", porter("p"), pod("q", host_network=True, containers=(Container(ports=ports),)))
+    yield case(
+        "host network", pod_with_host_port("p"), pod("q", host_network=True, containers=(Container(ports=ports),))
+    )
     sidecar = Container(restart_policy="Always", ports=(ContainerPort(host_port=80),))
-    yield case("port of a sidecar", porter("p"), pod("q", init_containers=(sidecar,)))
+    yield case("port of a sidecar", pod_with_host_port("p"), pod("q", init_containers=(sidecar,)))
     yield Case(
         "port of a running pod",
-        plan_of(put("n", porter("p", 81))),
-        plan_of(put("n", porter("p"))),
+        plan_of(placed_on("n", pod_with_host_port("p", 81))),
+        plan_of(placed_on("n", pod_with_host_port("p"))),
         "host port",
-        [standing("n"), porter("old", node_name="n")],
+        [node_in_zone("n"), pod_with_host_port("old", node_name="n")],
     )
     daemon = daemon_set("d", containers=(Container(ports=(ContainerPort(host_port=80),)),))
     yield Case(
-        "port of a DaemonSet", plan_of(buy("c", porter("p", 81))), plan_of(buy("c", porter("p"))), "host port", [daemon]
+        "port of a DaemonSet",
+        plan_of(new_nodeclaim_of("c", pod_with_host_port("p", 81))),
+        plan_of(new_nodeclaim_of("c", pod_with_host_port("p"))),
+        "host port",
+        [daemon],
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a plan is legal, judged from the input files and the plan's JSON alone; shares no code with what made the plan."""
+"""Whether a plan is valid, checked from the input files and the plan's JSON alone; shares no code with what made the plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def amount(value: str | int | float) -> Fraction:
 
 
 def faults(objects: Iterable[Json], types: Iterable[Json], plan: Json) -> Iterator[str]:
-    """Everything illegal in a plan in which every pod has to be on a new node."""
+    """Every fault of a plan in which all pods have to be on new nodes."""
     objects = list(objects)
     pods = {_name(obj): obj for obj in objects if obj["kind"] == "Pod"}
     pools = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "NodePool"}
@@ -42,7 +42,7 @@ def faults(objects: Iterable[Json], types: Iterable[Json], plan: Json) -> Iterat
         yield from _claim_faults(claim, requirements, needed, by_name)
     total = sum(claim["cheapest"]["price"] for claim in plan["nodeClaims"])
     if abs(total - plan["cost"]["perHour"]) > 1e-5:
-        yield f"the cost is {plan['cost']['perHour']}, the machines cost {total}"
+        yield f"the cost is {plan['cost']['perHour']}, the nodes cost {total}"
 
 
 def _claim_faults(

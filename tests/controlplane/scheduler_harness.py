@@ -1,8 +1,8 @@
-"""Plans put to the real kube-scheduler: nodes without kubelets, pods that only need to be bound, one scenario after the other.
+"""Gives plans to the real kube-scheduler: nodes without kubelets, pods that only need to be bound, one scenario after another.
 
-Nobody else works here: no autoscaler, no controllers, no kubelet. What the scheduler has seen is known by a beacon: a node of its
-own that no scenario's pod tolerates. A probe pod is bound to it once the scheduler has seen the beacon's latest label, and
-watches being ordered, everything written to pods and nodes before.
+Only the API server and the scheduler run: no autoscaler, no controllers, no kubelet. A beacon shows what the scheduler has seen:
+a node of its own that no scenario's pod tolerates. A probe pod is bound to it once the scheduler has seen the beacon's latest
+label, and, since watches are ordered, everything written to pods and nodes before.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from karpenter.api.storage import CSINode
 from karpenter.scheduling.solution import Solution
 from support.agreement_scenarios import Scenario
 from support.builders import node, pod, replaced, taint, tolerating
-from support.judge_world import forms_of_claim, runs_daemon, sites
-from support.kube_filters import Amounts, Machine
+from support.kube_filters import Amounts, NodeInfo
+from support.plan_checker_cluster import placement_targets, runs_daemon, variants_of_claim
 
 _BEACON = "beacon"
 _MERGE = "application/merge-patch+json"
@@ -44,8 +44,8 @@ Key = tuple[str, str]
 
 
 @dataclass
-class Arena:
-    """A control plane whose scheduler is told scenarios."""
+class SchedulerHarness:
+    """A control plane whose scheduler runs scenarios."""
 
     plane: ControlPlane
     _signals: int = 0
@@ -59,20 +59,20 @@ class Arena:
     # -- what is there ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def told(self, scenario: Scenario) -> Iterator[None]:
+    def applied(self, scenario: Scenario) -> Iterator[None]:
         """Everything of a scenario but the pods that wait; nothing of it afterwards."""
         for space in scenario.namespaces:
             self.keep(kinds.NAMESPACE.path(), manifest_of(kinds.NAMESPACE, space))
         for thing in scenario.storage:
             self._store(thing)
         try:
-            world = scenario.world()
+            cluster = scenario.cluster()
             for listed_node in scenario.nodes:
                 self._node(manifest_of(kinds.NODE, listed_node), listed_node.spec.taints)
             for each in scenario.running:
                 self._create(each)
-            for site in sites(world, Solution()):
-                self._daemons(scenario, site.forms[0])
+            for target in placement_targets(cluster, Solution()):
+                self._daemons(scenario, target.variants[0])
             self.until_seen()
             yield
         finally:
@@ -100,7 +100,7 @@ class Arena:
                 self.delete(kinds.CSI_NODE.path(name=name))
 
     def keep(self, path: str, manifest: Json) -> None:
-        """Make something that stays, as namespaces and volumes do; a scenario told again finds it there."""
+        """Make something that stays, as namespaces and volumes do; a scenario applied again finds it there."""
         try:
             self.plane.request("POST", path, manifest)
         except ApiError as error:
@@ -139,13 +139,13 @@ class Arena:
             "PATCH", kinds.NODE.path(name=name), {"spec": {"taints": result[0]["spec"].get("taints", [])}}, _MERGE
         )
 
-    def _daemons(self, scenario: Scenario, machine: Machine) -> None:
+    def _daemons(self, scenario: Scenario, node_info: NodeInfo) -> None:
         """The scenario's DaemonSets run on the node."""
         for daemon_set in scenario.daemons:
             spec = daemon_set.spec.template.spec
-            if runs_daemon(spec, machine):
-                running = pod(f"{daemon_set.metadata.name}-{machine.name}", meta={"namespace": _SYSTEM})
-                self._create(replaced(running, spec=replaced(spec, node_name=machine.name)))
+            if runs_daemon(spec, node_info):
+                running = pod(f"{daemon_set.metadata.name}-{node_info.name}", meta={"namespace": _SYSTEM})
+                self._create(replaced(running, spec=replaced(spec, node_name=node_info.name)))
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
@@ -185,23 +185,23 @@ class Arena:
 
     def carried_out(self, scenario: Scenario, plan: Solution) -> dict[Key, str]:
         """Where the plan's pods are bound, each nominated to its node, once all are bound or time is up."""
-        machines = {
+        node_infos = {
             new_nodeclaim.name: _chosen(scenario, plan, new_nodeclaim.name) for new_nodeclaim in plan.new_claims
         }
-        for machine in machines.values():
-            self.plane.request("POST", kinds.NODE.path(), _as_node(machine))
-            self._daemons(scenario, machine)
+        for node_info in node_infos.values():
+            self.plane.request("POST", kinds.NODE.path(), _as_node(node_info))
+            self._daemons(scenario, node_info)
         meant = {_key(each): group.node_name for group in plan.placed_on_existing for each in group.pods}
         meant |= {_key(each): new_nodeclaim.name for new_nodeclaim in plan.new_claims for each in new_nodeclaim.pods}
-        waiting = [each for each in scenario.pods if _key(each) in meant]
-        for each in waiting:
+        pending_pods = [each for each in scenario.pods if _key(each) in meant]
+        for each in pending_pods:
             self._create(each, gated=True)
             path = kinds.POD.path(*_key(each), "status")
             self.plane.request("PATCH", path, {"status": {"nominatedNodeName": meant[_key(each)]}}, _MERGE)
-        for machine in machines.values():
-            self._open(machine.name, machine.taints)
+        for node_info in node_infos.values():
+            self._open(node_info.name, node_info.taints)
         self.until_seen()
-        for each in waiting:
+        for each in pending_pods:
             self.plane.request("PATCH", kinds.POD.path(*_key(each)), {"spec": {"schedulingGates": None}}, _MERGE)
         return self._bound(scenario, set(meant))
 
@@ -263,18 +263,18 @@ def manifest_of(kind: Kind[Wire], thing: object) -> Json:
     return loads
 
 
-def _chosen(scenario: Scenario, plan: Solution, name: str) -> Machine:
-    """What the cloud makes of a claim: any of the nodes it may become. DaemonSets are told of apart."""
+def _chosen(scenario: Scenario, plan: Solution, name: str) -> NodeInfo:
+    """What the cloud makes of a claim: any of the nodes it may become, without its DaemonSets."""
     (new_nodeclaim,) = (new_claim for new_claim in plan.new_claims if new_claim.name == name)
-    world = Scenario(scenario.name, pools=scenario.pools).world()
+    cluster = Scenario(scenario.name, pools=scenario.pools).cluster()
     return Random(f"{scenario.name}/{name}").choice(
-        forms_of_claim(world, new_nodeclaim.claim, new_nodeclaim.instance_types)
+        variants_of_claim(cluster, new_nodeclaim.claim, new_nodeclaim.instance_types)
     )
 
 
-def _as_node(machine: Machine) -> Json:
-    head = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name, "labels": dict(machine.labels)}}
-    amounts = _written(machine.free)
+def _as_node(node_info: NodeInfo) -> Json:
+    head = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_info.name, "labels": dict(node_info.labels)}}
+    amounts = _written(node_info.free)
     ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]
     return {
         **head,

@@ -1,4 +1,4 @@
-"""What a plan is judged by: the cluster as wire objects, what its nodes and planned NodeClaims may become, and their sites."""
+"""Input of the plan checker: the cluster as wire objects, its nodes and NodeClaims, and the nodes they may become."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from support.kube_filters import (
     Amounts,
     Disk,
     Expression,
-    Machine,
     Namespaces,
+    NodeInfo,
     accepts,
     amounts,
     expressions,
@@ -47,7 +47,7 @@ _READY = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 
 
 @dataclass(frozen=True)
-class World:
+class ClusterObjects:
     """The cluster a plan was made for. ``types`` are those of every pool, or each pool's own by name."""
 
     pods: tuple[Pod, ...]
@@ -69,7 +69,7 @@ class World:
 
     @cached_property
     def disks(self) -> Mapping[tuple[str, str], Disk]:
-        """What volume claims ask of nodes, by namespace and name."""
+        """What volume claims require of nodes, by namespace and name."""
         return dict(_disks(self.storage))
 
     @cached_property
@@ -92,8 +92,10 @@ class World:
         return [daemon_set.spec.template.spec for daemon_set in self.daemons]
 
 
-def seen(snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]], **more: object) -> World:
-    """The world a snapshot shows; ``more`` are fields of ``World`` it says nothing about."""
+def cluster_of_snapshot(
+    snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]], **more: object
+) -> ClusterObjects:
+    """The cluster of a snapshot; ``more`` are fields of ``ClusterObjects`` that a snapshot does not have."""
     well_known = {key for own in types.values() for instance_type in own for key in instance_type.requirements}
     daemons = (
         DaemonSet(
@@ -102,7 +104,7 @@ def seen(snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]],
         )
         for daemon_set_pod in snapshot.daemonset_pods
     )
-    return World(
+    return ClusterObjects(
         pods=(
             *(pod for group in snapshot.pod_groups for pod in group.pods),
             *(pod for view in snapshot.nodes for pod in view.pods),
@@ -118,7 +120,7 @@ def seen(snapshot: ClusterSnapshot, types: Mapping[str, Sequence[InstanceType]],
 
 
 def _disks(storage: Iterable[Wire]) -> Iterator[tuple[tuple[str, str], Disk]]:
-    """Bound claims are where their volume is, others where their class allows."""
+    """Bound claims follow the node affinity of their volume, others the allowed topologies of their class."""
     wires = {(type(wire), wire.metadata.name): wire for wire in storage}  # type: ignore[attr-defined]
     for wire in storage:
         if isinstance(wire, PersistentVolumeClaim):
@@ -144,50 +146,50 @@ def _allowed(topology: TopologySelectorTerm) -> NodeSelectorTerm:
 
 
 @dataclass(frozen=True)
-class Site:
-    """A node that is there, on its way or planned: all it may be, what runs there and what is planned there."""
+class PlacementTarget:
+    """A node, an in-flight NodeClaim or a new one: the nodes it may become, the pods bound there and those planned there."""
 
     key: str
-    forms: tuple[Machine, ...]
+    variants: tuple[NodeInfo, ...]
     bound: tuple[Pod, ...] = ()
     planned: tuple[Pod, ...] = ()
     leaving: bool = False
 
 
-def forms_of_claim(world: World, claim: NodeClaim, kept: Iterable[str] | None = None) -> list[Machine]:
+def variants_of_claim(cluster: ClusterObjects, claim: NodeClaim, kept: Iterable[str] | None = None) -> list[NodeInfo]:
     """Every node a claim may become.
 
-    ``kept`` are the types a plan names, bought from what is sold now. A claim that is there may become a type sold out since.
+    ``kept`` are the types a plan names: only available offerings count. An existing claim may become a type sold out since.
     """
     wanted = expressions(claim.spec.requirements)
     own = {**claim.metadata.labels, HOST: claim.metadata.name}
     taints = tuple(nodepool_taint.as_taint() for nodepool_taint in claim.spec.taints)
     names = None if kept is None else set(kept)
     return [
-        form
-        for instance_type in world.types_of(claim.metadata.labels.get(POOL, ""))
+        variant
+        for instance_type in cluster.types_of(claim.metadata.labels.get(POOL, ""))
         if names is None or instance_type.name in names
-        for form in forms(world, instance_type, wanted, own, taints, sold=kept is not None)
+        for variant in variants(cluster, instance_type, wanted, own, taints, sold=kept is not None)
     ]
 
 
-def forms(
-    world: World,
+def variants(
+    cluster: ClusterObjects,
     instance_type: InstanceType,
     wanted: Sequence[Expression],
     own: Mapping[str, str],
     taints: tuple[Taint, ...],
     *,
     sold: bool,
-) -> Iterator[Machine]:
-    """Nodes of a type that meet all that is wanted; none where the type or (``sold``) its offerings rule it out."""
+) -> Iterator[NodeInfo]:
+    """Nodes of a type that meet all requirements; none where the type or (``sold``) its available offerings do not."""
     free = {name: Fraction(amount, 1000) for name, amount in instance_type.capacity.items()}
     capacity = dict(free)
     free = minus(free, {name: Fraction(amount, 1000) for name, amount in instance_type.overhead.items()})
     huge = sum((amount for name, amount in capacity.items() if name.startswith("hugepages-")), Fraction(0))
     free["memory"] = max(Fraction(0), free.get("memory", Fraction(0)) - huge)
     for labels in _labels(instance_type, wanted, sold=sold):
-        machine = Machine(
+        node_info = NodeInfo(
             name=own.get(HOST, "new"),
             labels={**labels, **own, **_READY},
             taints=taints,
@@ -195,18 +197,18 @@ def forms(
             type=instance_type.name,
             capacity=capacity,
         )
-        yield _beside_daemons(world, machine, {})
+        yield _beside_daemons(cluster, node_info, {})
 
 
 def _labels(instance_type: InstanceType, wanted: Sequence[Expression], *, sold: bool) -> Iterator[dict[str, str]]:
     possible: dict[str, list[str | None]] = {}
-    for key, form in instance_type.requirements.items():
+    for key, variant in instance_type.requirements.items():
         own = [(operator, values) for other, operator, values in wanted if other == key]
-        possible[key] = [v for v in sorted(form.values) or [None] if all(accepts(op, vs, v) for op, vs in own)]
+        possible[key] = [v for v in sorted(variant.values) or [None] if all(accepts(op, vs, v) for op, vs in own)]
     ways: list[dict[str, str]] = [{}]
     if sold:
         each = (
-            {key: next(iter(form.values)) for key, form in offering.requirements.items()}
+            {key: next(iter(variant.values)) for key, variant in offering.requirements.items()}
             for offering in instance_type.offerings
             if offering.available
         )
@@ -218,22 +220,22 @@ def _labels(instance_type: InstanceType, wanted: Sequence[Expression], *, sold: 
             yield {key: value for key, value in result.items() if value is not None}
 
 
-def _beside_daemons(world: World, machine: Machine, running: Mapping[str, Fraction]) -> Machine:
-    """What is left beside the DaemonSets that may come, less what of them runs already. Their ports count as taken."""
-    coming = [spec for spec in world.daemon_specs() if runs_daemon(spec, machine)]
+def _beside_daemons(cluster: ClusterObjects, node_info: NodeInfo, running: Mapping[str, Fraction]) -> NodeInfo:
+    """The node less the requests of its DaemonSets that do not run yet. Their ports count as taken."""
+    coming = [spec for spec in cluster.daemon_specs() if runs_daemon(spec, node_info)]
     missing = {
         name: max(Fraction(0), a - running.get(name, Fraction(0))) for name, a in plus(*map(needs, coming)).items()
     }
     taken = tuple(port for spec in coming for port in ports(spec))
-    return replace(machine, free=minus(machine.free, missing), ports=(*machine.ports, *taken))
+    return replace(node_info, free=minus(node_info.free, missing), ports=(*node_info.ports, *taken))
 
 
-def runs_daemon(spec: PodSpec, machine: Machine) -> bool:
-    return not repelled(spec, machine.taints) and wants_node(spec, machine)
+def runs_daemon(spec: PodSpec, node_info: NodeInfo) -> bool:
+    return not repelled(spec, node_info.taints) and wants_node(spec, node_info)
 
 
-def machine_of_node(world: World, node: Node, claim: NodeClaim | None, bound: Sequence[Pod]) -> Machine:
-    """A node as it is; of a starting one only the taints that will stay count, and missing amounts are the claim's."""
+def node_info_of_node(cluster: ClusterObjects, node: Node, claim: NodeClaim | None, bound: Sequence[Pod]) -> NodeInfo:
+    """A node as it is. Of an uninitialized one only lasting taints count, and missing amounts come from the claim."""
     labels, taints, free = node.metadata.labels, node.spec.taints, amounts(node.status.allocatable)
     if claim is not None and labels.get("karpenter.sh/initialized") != "true":
         startup = {(nodepool_taint.key, nodepool_taint.effect) for nodepool_taint in claim.spec.startup_taints}
@@ -242,7 +244,7 @@ def machine_of_node(world: World, node: Node, claim: NodeClaim | None, bound: Se
         taints = tuple(t for t in taints if t.key not in _PASSING and (t.key, t.effect) not in startup)
         free = {**free, **{n: a for n, a in amounts(claim.status.allocatable).items() if not free.get(n)}}
     daemons = [pod for pod in bound if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)]
-    machine = Machine(
+    node_info = NodeInfo(
         name=node.metadata.name,
         labels=labels,
         taints=taints,
@@ -255,10 +257,10 @@ def machine_of_node(world: World, node: Node, claim: NodeClaim | None, bound: Se
             for volume in pod.spec.volumes
             if volume.persistent_volume_claim is not None
         ),
-        attach_limits=world.attach_limits.get(node.metadata.name, {}),
+        attach_limits=cluster.attach_limits.get(node.metadata.name, {}),
     )
-    machine = _beside_daemons(world, machine, plus(*(needs(pod.spec) for pod in daemons)))
-    return replace(machine, free=amounts_without(machine.free, plus(*(needs(pod.spec) for pod in bound))))
+    node_info = _beside_daemons(cluster, node_info, plus(*(needs(pod.spec) for pod in daemons)))
+    return replace(node_info, free=amounts_without(node_info.free, plus(*(needs(pod.spec) for pod in bound))))
 
 
 def amounts_without(free: Amounts, used: Amounts) -> Amounts:
@@ -269,37 +271,37 @@ def _taints(claim: NodeClaim) -> tuple[Taint, ...]:
     return tuple(nodepool_taint.as_taint() for nodepool_taint in claim.spec.taints)
 
 
-def sites(world: World, plan: Solution) -> list[Site]:
-    """Everything that is there, then everything planned. Pods that have to move count where they go, else nowhere (SCH-064)."""
+def placement_targets(cluster: ClusterObjects, plan: Solution) -> list[PlacementTarget]:
+    """Nodes, in-flight claims, then new claims. Pods that have to move count where they go, else nowhere (SCH-064)."""
     placed = {placement.node_key: placement.pods for placement in plan.placed_on_existing}
     moving = {pod.metadata.uid for group in (*plan.placed_on_existing, *plan.new_claims) for pod in group.pods}
     moving |= {unschedulable_pod.pod.metadata.uid for unschedulable_pod in plan.unschedulable}
-    claim_of = {claim.status.provider_id: claim for claim in world.claims if claim.status.provider_id}
-    result: list[Site] = []
-    for node in world.nodes:
+    claim_of = {claim.status.provider_id: claim for claim in cluster.claims if claim.status.provider_id}
+    result: list[PlacementTarget] = []
+    for node in cluster.nodes:
         claim = claim_of.pop(node.spec.provider_id, None)
         bound = tuple(
             pod
-            for pod in world.pods
+            for pod in cluster.pods
             if pod.spec.node_name == node.metadata.name
             and pod.metadata.uid not in moving
             and pod.status.phase not in ("Succeeded", "Failed")
         )
         key = node.metadata.name if claim is None else claim.metadata.name
         leaving = (claim if claim is not None else node).metadata.deletion_timestamp is not None
-        machine = machine_of_node(world, node, claim, bound)
-        result.append(Site(key, (machine,), bound, placed.get(key, ()), leaving))
-    for claim in world.claims:
+        node_info = node_info_of_node(cluster, node, claim, bound)
+        result.append(PlacementTarget(key, (node_info,), bound, placed.get(key, ()), leaving))
+    for claim in cluster.claims:
         if not claim.status.provider_id or claim.status.provider_id in claim_of:
             leaving = claim.metadata.deletion_timestamp is not None
-            own = () if leaving else _on_its_way(world, claim)
-            result.append(Site(claim.metadata.name, own, (), placed.get(claim.metadata.name, ()), leaving))
+            own = () if leaving else _on_its_way(cluster, claim)
+            result.append(PlacementTarget(claim.metadata.name, own, (), placed.get(claim.metadata.name, ()), leaving))
     return [
         *result,
         *(
-            Site(
+            PlacementTarget(
                 new_nodeclaim.name,
-                tuple(forms_of_claim(world, new_nodeclaim.claim, new_nodeclaim.instance_types)),
+                tuple(variants_of_claim(cluster, new_nodeclaim.claim, new_nodeclaim.instance_types)),
                 (),
                 new_nodeclaim.pods,
             )
@@ -308,11 +310,11 @@ def sites(world: World, plan: Solution) -> list[Site]:
     ]
 
 
-def _on_its_way(world: World, claim: NodeClaim) -> tuple[Machine, ...]:
-    return (_launched(world, claim),) if claim.status.provider_id else tuple(forms_of_claim(world, claim))
+def _on_its_way(cluster: ClusterObjects, claim: NodeClaim) -> tuple[NodeInfo, ...]:
+    return (_launched(cluster, claim),) if claim.status.provider_id else tuple(variants_of_claim(cluster, claim))
 
 
-def _launched(world: World, claim: NodeClaim) -> Machine:
+def _launched(cluster: ClusterObjects, claim: NodeClaim) -> NodeInfo:
     labels = {**claim.metadata.labels, HOST: claim.metadata.name}
-    machine = Machine(claim.metadata.name, labels, _taints(claim), amounts(claim.status.allocatable))
-    return _beside_daemons(world, machine, {})
+    node_info = NodeInfo(claim.metadata.name, labels, _taints(claim), amounts(claim.status.allocatable))
+    return _beside_daemons(cluster, node_info, {})

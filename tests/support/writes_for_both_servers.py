@@ -1,4 +1,4 @@
-"""The writes that both servers judge in every run: few, but each rule is broken alone by one of them."""
+"""Writes that the tests send to a real API server and to the in-memory one: few, but each rule is broken alone by one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lone_rule(write: Write) -> LoneRule | None:
     return finding.code, finding.path.partition("[")[0], label[1] if label else ""
 
 
-def judged(writes: Iterable[Write]) -> Iterator[Write]:
+def selected(writes: Iterable[Write]) -> Iterator[Write]:
     """Every fifth of them, and the first that each rule alone refuses."""
     seen: set[LoneRule] = set()
     for number, write in enumerate(writes):
@@ -36,11 +36,11 @@ def judged(writes: Iterable[Write]) -> Iterator[Write]:
             seen.add(rule)
 
 
-def judged_writes() -> list[Write]:
+def writes_for_both_servers() -> list[Write]:
     """Those of the kinds of every provider."""
-    return list(judged(mutations.writes(*mutations.USUAL)))
+    return list(selected(mutations.writes(*mutations.USUAL)))
 
 
-def judged_ec2_writes() -> list[Write]:
+def ec2_writes_for_both_servers() -> list[Write]:
     """Those of EC2NodeClasses."""
-    return list(judged(mutations.ec2_writes(*mutations.USUAL_EC2)))
+    return list(selected(mutations.ec2_writes(*mutations.USUAL_EC2)))

@@ -1,6 +1,6 @@
-"""Machines on EC2, against the double of AWS: the start, a refresh, a scale-up and rest, a minute in which AWS wants fewer calls.
+"""The AWS provider on the double of AWS: startup, a refresh, a scale-up, an idle cluster, a minute of throttling.
 
-Three processes: `karpenter run`, the double, and this one, which serves the API and plays the machines. Nobody schedules pods:
+Three processes: `karpenter run`, the double, and this one, which serves the API and simulates the nodes. There is no scheduler:
 NodeClaims are made here, in five shapes. What the double recorded is what is counted.
 """
 
@@ -29,39 +29,39 @@ from karpenter.providers.aws.aws_metrics import SdkMetrics
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeCaches, InstanceTypeProvider
 from karpenter.providers.aws.sdk.aws_session import AwsSession
-from support.aws.double_process import Elsewhere, elsewhere
-from support.aws.machines import Pace
-from support.aws.provider_alone import provider_alone
+from support.aws.aws_cluster import CLUSTER, node_class, node_pool
+from support.aws.memory_cluster import MemoryCluster, claim, credentials, memory_cluster
+from support.aws.node_simulator import NodeTiming
+from support.aws.remote_double import RemoteDouble, remote_double
 from support.aws.seeds import seed
-from support.aws.small_stage import SmallStage, claim, credentials, small_stage
-from support.aws.stage import CLUSTER, node_class, node_pool
+from support.aws.standalone_provider import standalone_provider
 
 _STARTS = 3
-_CLAIMS, _STORMY_CLAIMS = 500, 100
+_CLAIMS, _THROTTLED_CLAIMS = 500, 100
 _LATENCY_SECONDS = 0.2
-_STORM_SECONDS = 60.0
+_THROTTLING_SECONDS = 60.0
 _QUIET_SECONDS = 300.0
 _DEADLINE_SECONDS = 1200.0
 #: After the last tag is written: what was learned is stored, and windows of time end.
 _SETTLING_SECONDS = 60.0
 _SHAPES = (("1", "2Gi"), ("3", "6Gi"), ("7", "14Gi"), ("7", "50Gi"), ("14", "28Gi"))
-#: Machines are looked at seldom: they are many, and none of them is what is measured.
-_PACE = Pace(look=2.0, heartbeat=20.0)
+#: Simulated nodes are polled rarely: there are many, and they are not what is measured.
+_NODE_TIMING = NodeTiming(poll=2.0, heartbeat=20.0)
 
 
 def figures() -> Iterator[Figure]:
     """All of it; each part has a double of its own."""
-    for measure in (_starts, _refresh, _scale_up, _rest, _storm):
-        with elsewhere() as aws:
+    for measure in (_starts, _refresh, _scale_up, _rest, _throttling):
+        with remote_double() as aws:
             seed(aws, addresses=20)
             yield from asyncio.run(measure(aws))
 
 
 class _Cluster(NamedTuple):
-    """What is measured in."""
+    """The measured cluster."""
 
-    stage: SmallStage
-    aws: Elsewhere
+    memory: MemoryCluster
+    aws: RemoteDouble
 
     async def become_ready(self, running: Controller) -> None:
         """Wait until probes are answered and the class can be used."""
@@ -69,21 +69,21 @@ class _Cluster(NamedTuple):
         await _until(self._class_is_ready, running)
 
     async def _class_is_ready(self) -> bool:
-        found: EC2NodeClass = await self.stage.kube.get(EC2_NODE_CLASS, "default")
+        found: EC2NodeClass = await self.memory.kube.get(EC2_NODE_CLASS, "default")
         return conditions.is_true(found.status.conditions, "Ready")
 
-    async def buy(self, count: int, running: Controller) -> float:
+    async def launch(self, count: int, running: Controller) -> float:
         """Seconds until so many new NodeClaims are bought."""
         began = time.monotonic()
-        self.stage.load(*_wanted(count))
+        self.memory.load(*_wanted(count))
 
-        async def are_bought() -> bool:
+        async def are_launched() -> bool:
             return (
-                sum(conditions.is_true(each.status.conditions, "Launched") for each in await self.stage.claims())
+                sum(conditions.is_true(each.status.conditions, "Launched") for each in await self.memory.claims())
                 == count
             )
 
-        await _until(are_bought, running)
+        await _until(are_launched, running)
         return time.monotonic() - began
 
 
@@ -91,8 +91,8 @@ def _wanted(count: int) -> list[Json]:
     return [claim(f"{number:04d}", *_SHAPES[number % len(_SHAPES)]) for number in range(count)]
 
 
-def _cluster(aws: Elsewhere) -> AbstractAsyncContextManager[SmallStage]:
-    return small_stage(aws, node_class(), node_pool("spot", ("spot",)), node_pool("steady", ("on-demand",)))
+def _cluster(aws: RemoteDouble) -> AbstractAsyncContextManager[MemoryCluster]:
+    return memory_cluster(aws, node_class(), node_pool("spot", ("spot",)), node_pool("steady", ("on-demand",)))
 
 
 async def _until(condition: Callable[[], Coroutine[Any, Any, bool]], running: Controller) -> None:
@@ -103,15 +103,15 @@ async def _until(condition: Callable[[], Coroutine[Any, Any, bool]], running: Co
         await asyncio.sleep(0.1)
 
 
-async def _starts(aws: Elsewhere) -> list[Figure]:
+async def _starts(aws: RemoteDouble) -> list[Figure]:
     """The first start makes the answers of the double and writes bytecode, which the image has; what follows is measured."""
     seconds, resident, cpu = [], [], []
-    async with _cluster(aws) as stage:
-        aws.do("add_cluster", name=CLUSTER, endpoint=stage.url, certificate="Q0E=")
+    async with _cluster(aws) as memory:
+        aws.do("add_cluster", name=CLUSTER, endpoint=memory.url, certificate="Q0E=")
         for _ in range(_STARTS + 1):
             began = time.monotonic()
-            async with stage.controller(PYTHONDONTWRITEBYTECODE="") as running:
-                await _Cluster(stage, aws).become_ready(running)
+            async with memory.controller(PYTHONDONTWRITEBYTECODE="") as running:
+                await _Cluster(memory, aws).become_ready(running)
                 seconds.append(time.monotonic() - began)
                 cpu.append(running.cpu_seconds)
                 await asyncio.sleep(5)
@@ -124,7 +124,7 @@ async def _starts(aws: Elsewhere) -> list[Figure]:
     ]
 
 
-async def _refresh(aws: Elsewhere) -> list[Figure]:
+async def _refresh(aws: RemoteDouble) -> list[Figure]:
     """Types, prices and offerings asked for, decoded and taken over, in this process."""
     account = AwsSession(SdkMetrics(Metrics()))
     services, clock = account.services, SystemClock()
@@ -145,20 +145,20 @@ async def _refresh(aws: Elsewhere) -> list[Figure]:
     return [Figure("aws: CPU of a refresh of types, prices, offerings", min(taken), "s", 1.0)]
 
 
-async def _scale_up(aws: Elsewhere) -> list[Figure]:
+async def _scale_up(aws: RemoteDouble) -> list[Figure]:
     """Asked of the provider by itself, all at once: what decides is how it asks AWS, and not who asks it."""
     aws.do("add_cluster", name=CLUSTER, endpoint="https://nowhere", certificate="Q0E=")
     with patch.dict(os.environ, credentials(aws)):
-        async with provider_alone(CLUSTER, node_class()) as alone:
+        async with standalone_provider(CLUSTER, node_class()) as alone:
             claims = await alone.claims(*_wanted(_CLAIMS))
             aws.do("set_latency", operation="*", seconds=_LATENCY_SECONDS)
             aws.do("limit_rates")
             aws.do("forget_calls")
             began = time.monotonic()
-            bought = await asyncio.gather(*map(alone.cloud.provider.create, claims))
+            launched = await asyncio.gather(*map(alone.cloud.provider.create, claims))
             seconds = time.monotonic() - began
             calls = Counter(str(call["operation"]) for call in aws.calls())
-            await asyncio.gather(*(alone.cloud.provider.get(item.provider_id) for item in bought))
+            await asyncio.gather(*(alone.cloud.provider.get(item.provider_id) for item in launched))
             looked = Counter(str(call["operation"]) for call in aws.calls())
     note = f"{_CLAIMS} claims of {len(_SHAPES)} shapes, 0.2 s a call, EC2's budgets"
     return [
@@ -168,15 +168,15 @@ async def _scale_up(aws: Elsewhere) -> list[Figure]:
     ]
 
 
-async def _rest(aws: Elsewhere) -> list[Figure]:
+async def _rest(aws: RemoteDouble) -> list[Figure]:
     """Nothing happens on a cluster that has come to rest, with the intervals of an installation."""
-    async with _cluster(aws) as stage, stage.machines(aws, _PACE):
-        aws.do("add_cluster", name=CLUSTER, endpoint=stage.url, certificate="Q0E=")
-        async with stage.controller(intervals={}) as running:
-            cluster = _Cluster(stage, aws)
+    async with _cluster(aws) as memory, memory.simulated_nodes(aws, _NODE_TIMING):
+        aws.do("add_cluster", name=CLUSTER, endpoint=memory.url, certificate="Q0E=")
+        async with memory.controller(intervals={}) as running:
+            cluster = _Cluster(memory, aws)
             await cluster.become_ready(running)
             aws.do("forget_calls")
-            seconds = await cluster.buy(_CLAIMS, running)
+            seconds = await cluster.launch(_CLAIMS, running)
             fleets = sum(call["operation"] == "CreateFleet" for call in aws.calls())
             await _until(lambda: _all_tagged(cluster), running)
             await asyncio.sleep(_SETTLING_SECONDS)
@@ -197,31 +197,31 @@ async def _rest(aws: Elsewhere) -> list[Figure]:
 
 
 async def _all_initialized(cluster: _Cluster) -> bool:
-    claims = await cluster.stage.claims()
+    claims = await cluster.memory.claims()
     return all(conditions.is_true(each.status.conditions, "Initialized") for each in claims)
 
 
 async def _all_tagged(cluster: _Cluster) -> bool:
-    """The last that is done for a machine, one a second."""
-    return all(each.metadata.annotations.get(aws_labels.TAGGED) == "true" for each in await cluster.stage.claims())
+    """Tagging is the last call for an instance, one per second."""
+    return all(each.metadata.annotations.get(aws_labels.TAGGED) == "true" for each in await cluster.memory.claims())
 
 
-async def _storm(aws: Elsewhere) -> list[Figure]:
-    """Half of all calls are refused for a minute in which machines are bought."""
-    async with _cluster(aws) as stage, stage.machines(aws, _PACE):
-        aws.do("add_cluster", name=CLUSTER, endpoint=stage.url, certificate="Q0E=")
-        async with stage.controller() as running:
-            cluster = _Cluster(stage, aws)
+async def _throttling(aws: RemoteDouble) -> list[Figure]:
+    """Half of all calls are throttled for a minute during launches."""
+    async with _cluster(aws) as memory, memory.simulated_nodes(aws, _NODE_TIMING):
+        aws.do("add_cluster", name=CLUSTER, endpoint=memory.url, certificate="Q0E=")
+        async with memory.controller() as running:
+            cluster = _Cluster(memory, aws)
             await cluster.become_ready(running)
-            aws.do("storm", seconds=_STORM_SECONDS)
-            seconds = await cluster.buy(_STORMY_CLAIMS, running)
-            await asyncio.sleep(max(0.0, _STORM_SECONDS - seconds))
+            aws.do("throttle", seconds=_THROTTLING_SECONDS)
+            seconds = await cluster.launch(_THROTTLED_CLAIMS, running)
+            await asyncio.sleep(max(0.0, _THROTTLING_SECONDS - seconds))
             calm = time.monotonic()
             await _until(lambda: _all_initialized(cluster), running)
-            recovered = max(0.0, seconds - _STORM_SECONDS) + time.monotonic() - calm
-            machines = len([each for each in aws.machines() if each["state"] == "running"])
-    note = f"{_STORMY_CLAIMS} claims, answered after {seconds:.1f} s"
+            recovered = max(0.0, seconds - _THROTTLING_SECONDS) + time.monotonic() - calm
+            running_instances = len([each for each in aws.instances() if each["state"] == "running"])
+    note = f"{_THROTTLED_CLAIMS} claims, answered after {seconds:.1f} s"
     return [
         Figure("aws: recovery after a minute of throttling", recovered, "s", 60.0, note),
-        Figure("aws: machines a claim after it", machines / _STORMY_CLAIMS, "x", 1.0),
+        Figure("aws: instances per NodeClaim after it", running_instances / _THROTTLED_CLAIMS, "x", 1.0),
     ]

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from controlplane.harness import ApiError, ControlPlane, Json
+from support.aws.aws_cluster import CLUSTER, AwsCluster, aws_cluster, node_class
 from support.aws.clients import client
-from support.aws.stage import CLUSTER, Stage, node_class, stage
 from support.webhook_place import await_webhook, webhook_environment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.older_versions, pytest.mark.timeout(300)]
@@ -71,15 +71,15 @@ _CASES = {
 
 
 @pytest.fixture(scope="module")
-def cluster(plane: ControlPlane) -> Iterator[Stage]:
-    with stage(plane, _REGION, _VERSION) as ready:
+def cluster(plane: ControlPlane) -> Iterator[AwsCluster]:
+    with aws_cluster(plane, _REGION, _VERSION) as ready:
         _make_roles_and_profiles(ready)
         _add_networks(ready)
         yield ready
 
 
 @pytest.fixture(scope="module")
-def applied(cluster: Stage) -> Iterator[ControlPlane]:
+def applied(cluster: AwsCluster) -> Iterator[ControlPlane]:
     """All manifests on one cluster, with a pod for each NodePool, and a controller."""
     plane = cluster.plane
     with webhook_environment(plane) as place, cluster.controller(**place, DEFAULT_NODE_ROLE="node"):
@@ -90,7 +90,7 @@ def applied(cluster: Stage) -> Iterator[ControlPlane]:
         _remove(plane, manifests)
 
 
-def _make_roles_and_profiles(cluster: Stage) -> None:
+def _make_roles_and_profiles(cluster: AwsCluster) -> None:
     iam = client(cluster.aws, "iam")
     iam.create_role(RoleName="worker", AssumeRolePolicyDocument="{}")
     for name in _PROFILES:
@@ -98,7 +98,7 @@ def _make_roles_and_profiles(cluster: Stage) -> None:
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName="node")
 
 
-def _add_networks(cluster: Stage) -> None:
+def _add_networks(cluster: AwsCluster) -> None:
     """A subnet and a security group for each value of the discovery tag; those of the seeds carry the cluster's own tag too."""
     ec2 = client(cluster.aws, "ec2")
     owned = [{"Key": f"kubernetes.io/cluster/{CLUSTER}", "Value": "owned"}]

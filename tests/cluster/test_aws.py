@@ -20,9 +20,9 @@ from karpenter.model import labels
 from karpenter.model import resources as res
 from karpenter.providers.aws import iam_policies
 from karpenter.providers.aws.iam_policies import ClusterLocation
+from support.aws.aws_cluster import CLUSTER, AwsCluster, aws_cluster, node_class, node_pool
 from support.aws.clients import client
-from support.aws.messages import spot_interruption
-from support.aws.stage import CLUSTER, Stage, node_class, node_pool, stage
+from support.aws.interruption_queue import spot_interruption
 from support.rollouts import settled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -42,8 +42,8 @@ _DISRUPTION: Json = {"consolidateAfter": "1s", "budgets": [{"nodes": f"{_BUDGET:
 
 
 @pytest.fixture(scope="module")
-def cluster(plane: ControlPlane) -> Iterator[Stage]:
-    with stage(plane) as ready:
+def cluster(plane: ControlPlane) -> Iterator[AwsCluster]:
+    with aws_cluster(plane) as ready:
         yield ready
 
 
@@ -102,16 +102,16 @@ async def _claims(kube: KubeClient) -> tuple[NodeClaim, ...]:
     return (await kube.list(kinds.NODE_CLAIM)).items
 
 
-def _left_on_aws(cluster: Stage) -> dict[str, int]:
+def _left_on_aws(cluster: AwsCluster) -> dict[str, int]:
     """What is still there, and would cost money or clutter."""
     templates = client(cluster.aws, "ec2").describe_launch_templates()["LaunchTemplates"]
     profiles = client(cluster.aws, "iam").list_instance_profiles()["InstanceProfiles"]
     own = [profile for profile in profiles if profile["Path"].startswith("/karpenter/")]
-    alive = [machine for machine in cluster.aws.control.machines() if machine["state"] != "terminated"]
+    alive = [instance for instance in cluster.aws.control.instances() if instance["state"] != "terminated"]
     return {"instances": len(alive), "launch templates": len(templates), "profiles": len(own)}
 
 
-async def _left(kube: KubeClient, cluster: Stage) -> str:
+async def _left(kube: KubeClient, cluster: AwsCluster) -> str:
     counts = {
         "nodes": len((await kube.list(kinds.NODE)).items),
         "nodeclaims": len(await _claims(kube)),
@@ -121,7 +121,7 @@ async def _left(kube: KubeClient, cluster: Stage) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
-async def test_from_pods_to_nodes_and_back_to_nothing(cluster: Stage) -> None:
+async def test_from_pods_to_nodes_and_back_to_nothing(cluster: AwsCluster) -> None:
     """The whole life of a cluster on spot and on-demand instances.
 
     AWS-T960, AWS-T640, AWS-T562, AWS-T700, AWS-T701, AWS-T090
@@ -141,9 +141,9 @@ async def test_from_pods_to_nodes_and_back_to_nothing(cluster: Stage) -> None:
     )
     control.forget_calls()
     with cluster.controller() as running:
-        async with cluster.plane.client() as kube, cluster.machines(kube) as room:
+        async with cluster.plane.client() as kube, cluster.simulated_nodes(kube) as simulator:
             await settled(lambda: _not_running(kube, PODS), _DEADLINE_SECONDS)
-            assert room.failures == {}
+            assert simulator.failures == {}
             await _bought_elsewhere(kube, gone)
             await _survives_an_interruption(kube, cluster)
             await _rolls_to_another_image(kube, cluster)
@@ -159,7 +159,7 @@ async def _bought_elsewhere(kube: KubeClient, gone: list[str]) -> None:
     assert not {claim.metadata.labels[labels.INSTANCE_TYPE] for claim in bought} & set(gone)
 
 
-async def _survives_an_interruption(kube: KubeClient, cluster: Stage) -> None:
+async def _survives_an_interruption(kube: KubeClient, cluster: AwsCluster) -> None:
     launched = [claim for claim in await _claims(kube) if claim.status.provider_id]
     victim = next(claim for claim in launched if claim.metadata.labels[labels.CAPACITY_TYPE] == "spot")
     cluster.queue.publish(spot_interruption(victim.status.provider_id.rpartition("/")[2]))
@@ -170,10 +170,10 @@ async def _survives_an_interruption(kube: KubeClient, cluster: Stage) -> None:
         return await _not_running(kube, PODS)
 
     await settled(missing, _DEADLINE_SECONDS)
-    assert cluster.queue.waiting() == 0
+    assert cluster.queue.remaining() == 0
 
 
-async def _rolls_to_another_image(kube: KubeClient, cluster: Stage) -> None:
+async def _rolls_to_another_image(kube: KubeClient, cluster: AwsCluster) -> None:
     """AWS-T560: all instances change, never more at once than the budgets of the two pools allow."""
     before = {claim.metadata.name: claim.status.image_id for claim in await _claims(kube)}
     cluster.aws.control.release_images("2026-09-01")
@@ -184,7 +184,7 @@ async def _rolls_to_another_image(kube: KubeClient, cluster: Stage) -> None:
         claims = await _claims(kube)
         _watch_budget(claims, most)
         old = [claim.metadata.name for claim in claims if claim.metadata.name in before]
-        return f"{len(old)} of {len(before)} machines have the old image" if old else await _not_running(kube, PODS)
+        return f"{len(old)} of {len(before)} instances have the old image" if old else await _not_running(kube, PODS)
 
     await settled(missing, 2 * _DEADLINE_SECONDS)
     after = {claim.status.image_id for claim in await _claims(kube)}
@@ -197,20 +197,20 @@ def _watch_budget(claims: tuple[NodeClaim, ...], most: dict[str, int]) -> None:
         own = [claim for claim in claims if claim.metadata.labels[labels.NODE_POOL] == pool]
         going = sum(claim.metadata.deletion_timestamp is not None for claim in own)
         most[pool] = max(most.get(pool, 0), going)
-        assert going <= -(-len(own) * _BUDGET // 1) + 1, f"{going} of {len(own)} machines of {pool} go at once"
+        assert going <= -(-len(own) * _BUDGET // 1) + 1, f"{going} of {len(own)} instances of {pool} terminate at once"
 
 
-async def _goes_to_nothing(kube: KubeClient, cluster: Stage) -> None:
+async def _goes_to_nothing(kube: KubeClient, cluster: AwsCluster) -> None:
     for path in (
         "/apis/apps/v1/namespaces/default/deployments/web",
         "/apis/apps/v1/namespaces/default/deployments/db",
     ):
         await asyncio.to_thread(cluster.plane.request, "DELETE", path)
 
-    async def machines() -> str:
-        return f"{len(nodeclaims)} machines" if (nodeclaims := await _claims(kube)) else ""
+    async def remaining() -> str:
+        return f"{len(nodeclaims)} NodeClaims" if (nodeclaims := await _claims(kube)) else ""
 
-    await settled(machines, _DEADLINE_SECONDS)
+    await settled(remaining, _DEADLINE_SECONDS)
     for path in (
         "/apis/karpenter.sh/v1/nodepools/spot",
         "/apis/karpenter.sh/v1/nodepools/steady",
@@ -220,7 +220,7 @@ async def _goes_to_nothing(kube: KubeClient, cluster: Stage) -> None:
     await settled(lambda: _left(kube, cluster), _DEADLINE_SECONDS)
 
 
-def _check_calls(cluster: Stage) -> None:
+def _check_calls(cluster: AwsCluster) -> None:
     calls = [call for call in cluster.aws.calls.all if call.operation not in _OWN]
     place = ClusterLocation(CLUSTER, cluster.aws.region_name, "123456789012")
     made = {f"{_ACTION_PREFIX.get(call.service, call.service)}:{call.operation}" for call in calls}

@@ -27,10 +27,10 @@ from karpenter.cli.main import app
 from support import shell_commands
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.messages import Mailbox
-from support.aws.moto_side import ACCOUNT
+from support.aws.interruption_queue import InterruptionQueue
+from support.aws.memory_cluster import credentials
+from support.aws.moto_backend import ACCOUNT
 from support.aws.seeds import seed
-from support.aws.small_stage import credentials
 from support.aws.stacks import StackAccount
 from support.kubectl_lines import ROOT, Kubectl
 from support.webhook_place import webhook_environment
@@ -128,7 +128,7 @@ class Reader:
                 RoleName=role["RoleName"], AssumeRolePolicyDocument=json.dumps(role["AssumeRolePolicyDocument"])
             )
         self._aws.control.add_access_entry(f"arn:aws:iam::{ACCOUNT}:role/KarpenterNodeRole-{self._cluster}")
-        Mailbox(self._aws, self._cluster).follow_rules()
+        InterruptionQueue(self._aws, self._cluster).subscribe_to_rules()
         return ""
 
     def _install(self, words: list[str]) -> str:
@@ -177,7 +177,7 @@ def test_the_guide_leads_from_a_cluster_to_nodes(plane: ControlPlane, tmp_path: 
                 if line.startswith("kubectl get ec2nodeclasses"):
                     plane.until(lambda: _are_ready(plane), "class and pool to be ready")
             plane.until(lambda: bool(_launched(plane)), "an instance")
-            assert [one for one in aws.control.machines() if one["state"] != "terminated"]
+            assert [one for one in aws.control.instances() if one["state"] != "terminated"]
             reader.do("kubectl delete deployment inflate")
             plane.delete(*items_as_written(plane, "/apis/karpenter.sh/v1/nodepools"))
             plane.until(lambda: not items(plane, "/apis/karpenter.sh/v1/nodeclaims"), "the NodeClaims to go")

@@ -1,4 +1,4 @@
-"""One double for all stories of a file, each of which begins it anew."""
+"""One double of AWS for all tests of a file; each test resets it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from support.aws.controller_cluster import ControllerCluster, controller_cluster, double_with_slow_clock
 from support.aws.double import Double
-from support.aws.process_scene import Scene, scene, slow_double
 
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Double]:
-    with slow_double() as running:
+    with double_with_slow_clock() as running:
         yield running
 
 
 @pytest.fixture
-async def cluster(aws: Double, tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(aws, tmp_path) as ready:
+async def cluster(aws: Double, tmp_path: Path) -> AsyncIterator[ControllerCluster]:
+    async with controller_cluster(aws, tmp_path) as ready:
         yield ready

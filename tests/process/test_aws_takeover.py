@@ -1,6 +1,6 @@
-"""A cluster on EC2 that Karpenter ran until now: our controller takes its objects and instances over, and gives them back.
+"""A cluster on EC2 that Karpenter managed so far: our controller takes over its objects and instances, and returns them.
 
-The first controller stands for Karpenter: what only we write is removed, and what Karpenter writes stands there instead.
+The first controller run stands for Karpenter: annotations that only we write are replaced by those that Karpenter writes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from karpenter.api import kinds
 from karpenter.model import conditions, labels
 from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
+from support.aws.aws_cluster import CLUSTER, node_class, node_pool
 from support.aws.clients import client
 from support.aws.double import Double
+from support.aws.memory_cluster import MemoryCluster, claim, memory_cluster
 from support.aws.seeds import seed
-from support.aws.small_stage import SmallStage, claim, small_stage
-from support.aws.stage import CLUSTER, node_class, node_pool
 from support.rollouts import settled
 
 _SECONDS = 120.0
@@ -51,20 +51,20 @@ def _claim(name: str) -> Json:
 
 
 @asynccontextmanager
-async def _cluster(double: Double) -> AsyncIterator[SmallStage]:
-    """A NodePool that removes nothing by itself, and two NodeClaims of it."""
+async def _cluster(double: Double) -> AsyncIterator[MemoryCluster]:
+    """A NodePool without consolidation, and two NodeClaims of it."""
     pool = node_pool("np", ("on-demand",), disruption={"consolidateAfter": "Never"})
-    async with small_stage(double, node_class(), pool, _claim("web-1"), _claim("web-2")) as stage:
-        double.control.add_cluster(CLUSTER, stage.url, "Q0E=")
-        async with stage.machines(double.control):
-            yield stage
+    async with memory_cluster(double, node_class(), pool, _claim("web-1"), _claim("web-2")) as cluster:
+        double.control.add_cluster(CLUSTER, cluster.url, "Q0E=")
+        async with cluster.simulated_nodes(double.control):
+            yield cluster
 
 
-async def _settle(stage: SmallStage) -> None:
-    """All NodeClaims are initialized."""
+async def _initialized(cluster: MemoryCluster) -> None:
+    """Wait until all NodeClaims are initialized."""
 
     async def missing() -> str:
-        waiting = [one.metadata.name for one in await stage.claims() if not _is(one, conditions.INITIALIZED)]
+        waiting = [one.metadata.name for one in await cluster.claims() if not _is(one, conditions.INITIALIZED)]
         return ", ".join(waiting)
 
     await settled(missing, _SECONDS)
@@ -74,13 +74,13 @@ def _is(wire: Any, condition: str) -> bool:
     return conditions.is_true(wire.status.conditions, condition)
 
 
-async def _as_karpenter_wrote_it(stage: SmallStage, double: Double) -> None:
-    """Annotations of Karpenter's instead of ours, and no tag that Karpenter does not set."""
+async def _write_as_karpenter(cluster: MemoryCluster, double: Double) -> None:
+    """Replace our annotations by Karpenter's, and delete tags that Karpenter does not set."""
     for kind in (kinds.NODE_POOL, kinds.NODE_CLAIM, kinds.EC2_NODE_CLASS):
-        for wire in (await stage.kube.list(kind)).items:  # type: ignore[attr-defined]
+        for wire in (await cluster.kube.list(kind)).items:  # type: ignore[attr-defined]
             foreign = dict.fromkeys(wire.metadata.annotations)
             annotations = {**foreign, **_annotations_of(kind)}
-            await stage.kube.patch(kind, wire.metadata.name, {"metadata": {"annotations": annotations}})  # type: ignore[arg-type]
+            await cluster.kube.patch(kind, wire.metadata.name, {"metadata": {"annotations": annotations}})  # type: ignore[arg-type]
     tags = [{"Key": aws_labels.LAUNCH_BATCH}]
     client(double, "ec2").delete_tags(Resources=[one["instance_id"] for one in _running(double)], Tags=tags)
 
@@ -92,27 +92,27 @@ def _annotations_of(kind: Any) -> dict[str, str]:
 
 
 def _running(double: Double) -> list[dict[str, Any]]:
-    return [one for one in double.control.machines() if one["state"] == "running"]
+    return [one for one in double.control.instances() if one["state"] == "running"]
 
 
-async def _versions(stage: SmallStage) -> set[str]:
-    wires: list[Any] = [*(await stage.kube.list(kinds.NODE_POOL)).items, *await stage.claims()]
-    wires += (await stage.kube.list(kinds.EC2_NODE_CLASS)).items
+async def _versions(cluster: MemoryCluster) -> set[str]:
+    wires: list[Any] = [*(await cluster.kube.list(kinds.NODE_POOL)).items, *await cluster.claims()]
+    wires += (await cluster.kube.list(kinds.EC2_NODE_CLASS)).items
     return {wire.metadata.annotations[key] for wire in wires for key in _VERSIONS if key in wire.metadata.annotations}
 
 
-async def _identities(stage: SmallStage, double: Double) -> tuple[object, ...]:
-    """What must stay as it is: NodeClaims with their finalizers, Nodes, instances."""
-    claims = {(one.metadata.uid, one.metadata.finalizers, one.status.provider_id) for one in await stage.claims()}
-    nodes = {one.metadata.uid for one in (await stage.kube.list(kinds.NODE)).items}
+async def _identities(cluster: MemoryCluster, double: Double) -> tuple[object, ...]:
+    """What must not change: NodeClaims with their finalizers, Nodes, instances."""
+    claims = {(one.metadata.uid, one.metadata.finalizers, one.status.provider_id) for one in await cluster.claims()}
+    nodes = {one.metadata.uid for one in (await cluster.kube.list(kinds.NODE)).items}
     return claims, nodes, {one["instance_id"] for one in _running(double)}
 
 
-async def _takes_over(stage: SmallStage, process: Controller) -> None:
-    """Every hash is of our versions, and disruption has been considered with them."""
+async def _takes_over(cluster: MemoryCluster, process: Controller) -> None:
+    """Wait until every hash has our version, and disruption ran twice with them."""
 
     async def missing() -> str:
-        left = await _versions(stage) & set(_WRITTEN_BY_KARPENTER.values())
+        left = await _versions(cluster) & set(_WRITTEN_BY_KARPENTER.values())
         return f"hashes of {sorted(left)} are left" if left else ""
 
     await settled(missing, _SECONDS)
@@ -123,45 +123,45 @@ async def _takes_over(stage: SmallStage, process: Controller) -> None:
 
 
 @pytest.mark.soak
-async def test_instances_of_karpenter_are_taken_over_and_end_in_order(double: Double) -> None:
-    """Issue 17.4, API-504, API-514, OPS-070: nothing drifts and nothing is bought; a deleted NodeClaim ends its instance.
+async def test_instances_of_karpenter_are_taken_over_and_terminated_in_order(double: Double) -> None:
+    """Issue 17.4, API-504, API-514, OPS-070: nothing drifts or launches; a deleted NodeClaim terminates its instance.
 
-    Given back at that moment, Karpenter finds hashes of versions it does not know and writes its own; all else is as it left it.
+    If Karpenter runs again, it finds hashes of versions it does not know and writes its own; nothing else has changed.
     """
-    async with _cluster(double) as stage:
-        async with stage.controller(INTERRUPTION_QUEUE=CLUSTER):
-            await _settle(stage)
-        await _as_karpenter_wrote_it(stage, double)
-        before = await _identities(stage, double)
-        async with stage.controller(INTERRUPTION_QUEUE=CLUSTER) as process:
-            await _takes_over(stage, process)
-            assert await _identities(stage, double) == before
-            assert not any(_is(one, conditions.DRIFTED) for one in await stage.claims())
-            await stage.kube.delete(kinds.NODE_CLAIM, "web-1")
-            await settled(lambda: _is_gone(stage, double), _SECONDS)
+    async with _cluster(double) as cluster:
+        async with cluster.controller(INTERRUPTION_QUEUE=CLUSTER):
+            await _initialized(cluster)
+        await _write_as_karpenter(cluster, double)
+        before = await _identities(cluster, double)
+        async with cluster.controller(INTERRUPTION_QUEUE=CLUSTER) as process:
+            await _takes_over(cluster, process)
+            assert await _identities(cluster, double) == before
+            assert not any(_is(one, conditions.DRIFTED) for one in await cluster.claims())
+            await cluster.kube.delete(kinds.NODE_CLAIM, "web-1")
+            await settled(lambda: _is_gone(cluster, double), _SECONDS)
 
 
-async def _is_gone(stage: SmallStage, double: Double) -> str:
-    names = [one.metadata.name for one in await stage.claims()]
+async def _is_gone(cluster: MemoryCluster, double: Double) -> str:
+    names = [one.metadata.name for one in await cluster.claims()]
     return "" if (names, len(_running(double))) == (["web-2"], 1) else f"{names} and {len(_running(double))} instances"
 
 
 @pytest.mark.soak
-async def test_an_api_server_restored_to_yesterday_leaks_no_instance(double: Double) -> None:
-    """OPS-093, docs/operations/backup.md: the instance whose NodeClaim came after the backup ends; the other stays."""
-    async with _cluster(double) as stage:
-        async with stage.controller(INTERRUPTION_QUEUE=CLUSTER):
-            await _settle(stage)
-        (kept,) = [one.status.provider_id for one in await stage.claims() if one.metadata.name == "web-2"]
-        await _forget(stage, "web-1")
-        async with stage.controller(INTERRUPTION_QUEUE=CLUSTER):
-            await settled(lambda: _is_gone(stage, double), _SECONDS)
+async def test_an_api_server_restored_from_a_backup_leaks_no_instance(double: Double) -> None:
+    """OPS-093, docs/operations/backup.md: an instance whose NodeClaim is newer than the backup is terminated."""
+    async with _cluster(double) as cluster:
+        async with cluster.controller(INTERRUPTION_QUEUE=CLUSTER):
+            await _initialized(cluster)
+        (kept,) = [one.status.provider_id for one in await cluster.claims() if one.metadata.name == "web-2"]
+        await _remove_from_api_server(cluster, "web-1")
+        async with cluster.controller(INTERRUPTION_QUEUE=CLUSTER):
+            await settled(lambda: _is_gone(cluster, double), _SECONDS)
         assert [one["provider_id"] for one in _running(double)] == [kept]
 
 
-async def _forget(stage: SmallStage, name: str) -> None:
-    """Take NodeClaim and Node out of the API server as if they had never been there."""
-    (found,) = [one for one in await stage.claims() if one.metadata.name == name]
+async def _remove_from_api_server(cluster: MemoryCluster, name: str) -> None:
+    """Remove NodeClaim and Node from the API server without their finalizers."""
+    (found,) = [one for one in await cluster.claims() if one.metadata.name == name]
     for kind, own in ((kinds.NODE, found.status.node_name), (kinds.NODE_CLAIM, name)):
-        await stage.kube.patch(kind, own, {"metadata": {"finalizers": None}})  # type: ignore[arg-type]
-        await stage.kube.delete(kind, own)  # type: ignore[arg-type]
+        await cluster.kube.patch(kind, own, {"metadata": {"finalizers": None}})  # type: ignore[arg-type]
+        await cluster.kube.delete(kind, own)  # type: ignore[arg-type]

@@ -18,10 +18,10 @@ from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
 from helm.charts import helm
+from support.aws.aws_cluster import CLUSTER, credentials
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import TAG, seed
-from support.aws.stage import CLUSTER, credentials
 from support.report_pools import MANIFESTS
 from support.webhook_place import await_webhook, webhook_environment
 
@@ -152,7 +152,7 @@ def test_the_steps_of_the_guide_lead_to_instances(plane: ControlPlane, tmp_path:
             manifests = _manifests()
             plane.apply(*manifests, _workload())
             plane.until(lambda: bool(_launched(plane)), "an instance")
-            (instance, *_) = (one for one in aws.control.machines() if one["state"] != "terminated")
+            (instance, *_) = (one for one in aws.control.instances() if one["state"] != "terminated")
             assert instance["instance_type"].partition(".")[0][0] in "cmr"
             running.until(lambda: bool(running.lines("launched nodeclaim")), "log the launch")
             plane.delete(_workload(), *manifests)

@@ -25,9 +25,9 @@ from karpenter.simulation.apiserver import MemoryServer
 from karpenter.simulation.apiserver.list_query import ObjectQuery
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.machines import Home, MachineRoom
+from support.aws.memory_cluster import MemoryCluster, memory_cluster
+from support.aws.node_simulator import ClusterAddress, NodeSimulator
 from support.aws.seeds import Seeds, seed
-from support.aws.small_stage import SmallStage, small_stage
 from support.kubeadm_join import join_arguments
 from support.kubeadm_user_data import FIELD_REPORT, authority
 from support.report_pools import MANIFESTS
@@ -103,15 +103,15 @@ def secrets_in(places: Iterable[tuple[str, str]], secrets: Iterable[str]) -> tup
 class _Run:
     """What has been seen of one run."""
 
-    def __init__(self, stage: SmallStage, aws: Double) -> None:
-        self._stage = stage
+    def __init__(self, cluster: MemoryCluster, aws: Double) -> None:
+        self._cluster = cluster
         self._aws = aws
         #: Every version of every object that a look saw, but Secrets.
         self.objects: dict[str, None] = {}
 
     def look(self) -> None:
         """Note all objects."""
-        server: MemoryServer = self._stage.server
+        server: MemoryServer = self._cluster.server
         for resource in server.resources:
             if resource.kind.plural != "secrets":
                 for entry in server.list(resource, ObjectQuery()).entries:
@@ -119,14 +119,14 @@ class _Run:
 
     def secrets(self) -> set[str]:
         """The secret parts of the tokens that instances got, in their user data or in parameters that this names."""
-        texts = (base64.b64decode(machine["user_data"]).decode() for machine in self._aws.control.machines())
+        texts = (base64.b64decode(instance["user_data"]).decode() for instance in self._aws.control.instances())
         tokens = [_TOKEN.search(join_arguments(text).token) for text in texts]
         stored = [_TOKEN.search(repr(call["parameters"])) for call in self._aws.control.calls("PutParameter")]
         return {token["secret"] for token in (*tokens, *stored) if token is not None}
 
     def has_tokens_of(self, delivery: str) -> bool:
         """Whether instances got their tokens as this mode of delivery says: one each, or a shared one."""
-        count = len(self._aws.control.machines())
+        count = len(self._aws.control.instances())
         return len(self.secrets()) == (min(1, count) if delivery == "window" else count)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -140,11 +140,13 @@ class _Run:
 
     async def _sign(self) -> None:
         """The control plane's signer: an entry per token. What it would sign with is checked on the real control plane."""
-        tokens = [secret.data for secret in (await self._stage.kube.list(kinds.SECRET, namespace="kube-system")).items]
+        tokens = [
+            secret.data for secret in (await self._cluster.kube.list(kinds.SECRET, namespace="kube-system")).items
+        ]
         ids = [base64.b64decode(data["token-id"]).decode() for data in tokens if "token-id" in data]
         if ids:
             signed: JsonObject = {"data": {f"jws-kubeconfig-{name}": "signed" for name in ids}}
-            await self._stage.kube.patch(kinds.CONFIG_MAP, "cluster-info", signed, namespace="kube-public")
+            await self._cluster.kube.patch(kinds.CONFIG_MAP, "cluster-info", signed, namespace="kube-public")
 
     def places(self, log: str, metrics: str) -> Iterable[tuple[str, str]]:
         """Everything that others can read, by name: no Secret, and of the calls all but user data and stored tokens."""
@@ -155,7 +157,7 @@ class _Run:
             if call["operation"] in _TOKEN_KEYS:
                 call["parameters"] = _without(_TOKEN_KEYS[call["operation"]], call["parameters"])
             yield call["operation"], repr(call)
-        yield from (("tags", repr(machine["tags"])) for machine in self._aws.control.machines())
+        yield from (("tags", repr(instance["tags"])) for instance in self._aws.control.instances())
 
 
 def _without(left_out: str, value: object) -> object:
@@ -176,19 +178,19 @@ def _ready(server: MemoryServer) -> list[Node]:
     ]
 
 
-async def _bind(stage: SmallStage) -> int:
+async def _bind(cluster: MemoryCluster) -> int:
     """Put the pods on the nodes that are there, as the scheduler would by their CPU; how many found one."""
     places = [
         node.metadata.name
-        for node in _ready(stage.server)
+        for node in _ready(cluster.server)
         for _ in range(quantity.parse_milli(str(node.status.allocatable["cpu"])) // _POD_MILLI_CPU)
     ]
     for number, place in zip(range(_PODS), places, strict=False):
-        await stage.kube.bind(f"work-{number}", "default", place)
+        await cluster.kube.bind(f"work-{number}", "default", place)
     return min(_PODS, len(places))
 
 
-def _room(server: MemoryServer) -> int:
+def _pods_that_fit(server: MemoryServer) -> int:
     return sum(quantity.parse_milli(str(node.status.allocatable["cpu"])) // _POD_MILLI_CPU for node in _ready(server))
 
 
@@ -200,35 +202,38 @@ async def test_ten_pods_get_nodes_that_join_and_go_and_no_secret_is_told(deliver
         seeds = seed(aws)
         tags = [{"Key": "karpenter.sh/discovery", "Value": "true"}]
         client(aws, "ec2").create_tags(Resources=[*seeds.subnets.values(), seeds.group], Tags=tags)
-        aws.region.market.sell_only(frozenset({"t3.medium", "t3.large", "t3.xlarge"}))
-        async with small_stage(aws, *_prerequisites(), _class(seeds), _pool()) as stage:
-            await _evaluate(stage, aws, delivery)
+        aws.region.catalog.keep_only(frozenset({"t3.medium", "t3.large", "t3.xlarge"}))
+        async with memory_cluster(aws, *_prerequisites(), _class(seeds), _pool()) as cluster:
+            await _evaluate(cluster, aws, delivery)
 
 
-async def _evaluate(stage: SmallStage, aws: Double, delivery: str) -> None:
-    run = _Run(stage, aws)
+async def _evaluate(cluster: MemoryCluster, aws: Double, delivery: str) -> None:
+    run = _Run(cluster, aws)
     bundle = base64.b64encode(authority("ca")).decode()
     variables = {"BOOTSTRAP_MODE": "kubeadm", "CLUSTER_ENDPOINT": _ENDPOINT, "CLUSTER_CA_BUNDLE": bundle}
     variables["BOOTSTRAP_TOKEN_DELIVERY"] = delivery
     flags = ("--bootstrap-default-custom", "true", "--eks-control-plane", "false", "--log-level", "debug")
-    room = MachineRoom(stage.kube, aws.control, Home("test", _ENDPOINT, bundle), region=_REGION)
-    machines = asyncio.create_task(room.run())
-    async with stage.controller(*flags, **variables) as running:
-        stage.load(*map(_pod, range(_PODS)))
+    simulator = NodeSimulator(cluster.kube, aws.control, ClusterAddress("test", _ENDPOINT, bundle), region=_REGION)
+    simulation = asyncio.create_task(simulator.run())
+    async with cluster.controller(*flags, **variables) as running:
+        cluster.load(*map(_pod, range(_PODS)))
         try:
-            await run.until(lambda: _room(stage.server) >= _PODS, f"no room: {room.failures}\n{running.log[-4000:]}")
-            assert await _bind(stage) == _PODS
+            await run.until(
+                lambda: _pods_that_fit(cluster.server) >= _PODS,
+                f"too few nodes: {simulator.failures}\n{running.log[-4000:]}",
+            )
+            assert await _bind(cluster) == _PODS
             await run.until(lambda: run.has_tokens_of(delivery), f"tokens are not delivered {delivery}")
             for number in range(_PODS):
-                await stage.kube.delete(kinds.POD, f"work-{number}", "default", grace_period_seconds=0)
+                await cluster.kube.delete(kinds.POD, f"work-{number}", "default", grace_period_seconds=0)
 
             def is_gone() -> bool:
-                return all(machine["ended_at"] for machine in aws.control.machines()) and not _ready(stage.server)
+                return all(instance["ended_at"] for instance in aws.control.instances()) and not _ready(cluster.server)
 
             await run.until(is_gone, "nodes stay")
             metrics = await asyncio.to_thread(running.exposition)
         finally:
-            machines.cancel()
+            simulation.cancel()
         secrets = run.secrets()
         assert 1 <= len(secrets) <= _PODS
         assert len(run.objects) > _PODS
@@ -237,7 +242,9 @@ async def _evaluate(stage: SmallStage, aws: Double, delivery: str) -> None:
         assert secrets_in(run.places(leak, metrics), secrets) == ("log",), "the scan finds nothing"
         if delivery == "window":
             return
-        kept = [secret.metadata.name for secret in (await stage.kube.list(kinds.SECRET, namespace="kube-system")).items]
+        kept = [
+            secret.metadata.name for secret in (await cluster.kube.list(kinds.SECRET, namespace="kube-system")).items
+        ]
         assert not [name for name in kept if name.startswith("bootstrap-token-")], "tokens outlive their use"
 
 

@@ -1,6 +1,6 @@
-"""A double of AWS for tests: one HTTP end point that answers as EC2 and its neighbours do (AWS §22).
+"""A double of AWS for tests: one HTTP endpoint that answers as EC2 and the related services do (AWS §22).
 
-``double.Double`` is the end point. What moto answers well is passed on to moto; capacity, prices, images, machines and their
-faults are played here, because moto sells everything always. ``machines.MachineRoom`` is the stand-in for what runs on the
-machines: it reads their user data as a bootstrap would and registers Nodes. ``messages`` writes to the interruption queue.
+``double.Double`` is the endpoint. It passes to moto what moto answers well; capacity, prices, images, instances and
+faults are implemented here, because moto has unlimited capacity. ``node_simulator.NodeSimulator`` simulates what runs on the
+instances: it reads their user data as a bootstrap would and registers Nodes. ``interruption_queue`` sends messages.
 """

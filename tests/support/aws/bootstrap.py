@@ -1,7 +1,7 @@
-"""User data as the images read it: what a machine was told about its cluster, or why it will never join.
+"""Reads user data as the images do: the bootstrap configuration of an instance, or the reason why it cannot join the cluster.
 
-Written from what nodeadm, the EKS bootstrap scripts, Bottlerocket and the kubelet accept, and not from what the provider
-writes: the two are meant to find each other's mistakes.
+Written from what nodeadm, the EKS bootstrap scripts, Bottlerocket and the kubelet accept, independently of what the provider
+writes, so that tests find errors in either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from karpenter.api.scheduling_constraints import Taint
 from support.kubeadm_join import JoinRefused, join_arguments
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-#: Prefixes under which a kubelet may label itself although Kubernetes owns the domain.
+#: Label prefixes that a kubelet may set on its Node although Kubernetes owns the domain.
 _OWN_PREFIXES = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _OWN_LABELS = frozenset(
     {
@@ -73,15 +73,15 @@ _SCRIPT_FLAGS = frozenset(
 _WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"`]|`.|"")*"|[^\s'"]+""")
 
 
-class NeverJoins(Exception):
-    """The machine boots and no Node ever comes of it; the message says why."""
+class BootstrapError(Exception):
+    """The instance boots and never registers a Node; the message is the reason."""
 
 
 @dataclass(frozen=True)
-class Joining:
-    """What a machine was told. An empty ``certificate`` or ``endpoint``: it asks EKS.
+class BootstrapConfig:
+    """What user data configures. With an empty ``certificate`` or ``endpoint`` the instance reads them from EKS.
 
-    ``cluster`` is empty where nothing names it (kubeadm).
+    ``cluster`` is empty where user data does not name it (kubeadm).
     """
 
     cluster: str
@@ -93,12 +93,12 @@ class Joining:
     reserved: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(user_data: str, image_name: str) -> Joining:
-    """What an image of that name makes of base64 user data. Raises ``NeverJoins``."""
+def read(user_data: str, image_name: str) -> BootstrapConfig:
+    """Read base64 user data as an image of that name does. Raises ``BootstrapError``."""
     try:
         text = base64.b64decode(user_data, validate=True)
     except binascii.Error as error:
-        raise NeverJoins(f"the user data is not base64: {error}") from None
+        raise BootstrapError(f"the user data is not base64: {error}") from None
     joining = _reader(image_name, text)(text)
     if joining.certificate:
         _check_certificate(joining.certificate)
@@ -107,8 +107,8 @@ def read(user_data: str, image_name: str) -> Joining:
     return joining
 
 
-def _reader(image_name: str, text: bytes) -> Callable[[bytes], Joining]:
-    """By the image; an image of somebody's own reads what its user data looks like. All images run a script with kubeadm."""
+def _reader(image_name: str, text: bytes) -> Callable[[bytes], BootstrapConfig]:
+    """The reader of an image; for a custom image, chosen by the form of the user data. All images run a kubeadm script."""
     if b"kubeadm join" in text:
         return _kubeadm
     if image_name.startswith("amazon-eks-node-al2023"):
@@ -128,15 +128,15 @@ def _reader(image_name: str, text: bytes) -> Callable[[bytes], Joining]:
     return next((reader for mark, reader in readers_by_mark if mark in text), _nothing)
 
 
-def _nothing(text: bytes) -> Joining:
-    raise NeverJoins("nothing in the user data joins a cluster")
+def _nothing(text: bytes) -> BootstrapConfig:
+    raise BootstrapError("nothing in the user data joins a cluster")
 
 
 def _check_certificate(value: str) -> None:
     try:
         base64.b64decode(value, validate=True)
     except binascii.Error:
-        raise NeverJoins("the cluster's certificate is not base64") from None
+        raise BootstrapError("the cluster's certificate is not base64") from None
 
 
 def _check_label(key: str) -> None:
@@ -146,21 +146,23 @@ def _check_label(key: str) -> None:
     own = key in _OWN_LABELS or any(domain == name or domain.endswith(f".{name}") for name in _OWN_PREFIXES)
     # kubelet.kubernetes.io and node.kubernetes.io only; node-restriction is what the kubelet must not touch.
     if foreign and not own:
-        raise NeverJoins(f"kubelet: unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{key}]")
+        raise BootstrapError(
+            f"kubelet: unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{key}]"
+        )
 
 
 # -- MIME -----------------------------------------------------------------------------------------------------------------
 
 
 def _parts(text: bytes) -> Iterator[tuple[str, str]]:
-    """Content types and bodies, as cloud-init and nodeadm take them apart."""
+    """Content types and bodies of MIME parts, as cloud-init and nodeadm split them."""
     if not text.lstrip().startswith((b"MIME-Version:", b"Content-Type:")):
         first = "text/x-shellscript" if text.startswith(b"#!") else "text/plain"
         yield first, text.decode()
         return
     message = message_from_bytes(text.lstrip())
     if not message.is_multipart():
-        raise NeverJoins("the user data is MIME without parts")
+        raise BootstrapError("the user data is MIME without parts")
     for part in message.walk():
         if not part.is_multipart():
             yield part.get_content_type(), _body(part)
@@ -175,22 +177,22 @@ def _body(part: Message) -> str:
 # -- Amazon Linux 2023 ----------------------------------------------------------------------------------------------------
 
 
-def _nodeadm(text: bytes) -> Joining:
+def _nodeadm(text: bytes) -> BootstrapConfig:
     merged: dict[str, Any] = {}
     for kind, body in _parts(text):
         if kind == "application/node.eks.aws" or (kind == "text/plain" and "node.eks.aws/" in body):
             merged = _merge(merged, _node_config(body))
     if not merged:
-        raise NeverJoins("nodeadm: no config in user data")
+        raise BootstrapError("nodeadm: no config in user data")
     cluster = merged.get("cluster") or {}
     for name in ("name", "apiServerEndpoint", "certificateAuthority", "cidr"):
         if not cluster.get(name):
-            raise NeverJoins(f"nodeadm: {name} is missing in cluster configuration")
+            raise BootstrapError(f"nodeadm: {name} is missing in cluster configuration")
     kubelet = merged.get("kubelet") or {}
     config = kubelet.get("config") or {}
-    # systemd takes the flags apart as a shell would.
+    # systemd splits the flags as a shell would.
     flags = _kubelet_flags(_split(" ".join(kubelet.get("flags") or ())))
-    return Joining(
+    return BootstrapConfig(
         cluster=cluster["name"],
         endpoint=cluster["apiServerEndpoint"],
         certificate=cluster["certificateAuthority"],
@@ -205,11 +207,11 @@ def _node_config(body: str) -> dict[str, Any]:
     try:
         config = yaml.safe_load(body)
     except yaml.YAMLError as error:
-        raise NeverJoins(f"nodeadm: {error}") from None
+        raise BootstrapError(f"nodeadm: {error}") from None
     if not isinstance(config, dict) or config.get("kind") != "NodeConfig":
-        raise NeverJoins("nodeadm: not a NodeConfig")
+        raise BootstrapError("nodeadm: not a NodeConfig")
     if config.get("apiVersion") not in ("node.eks.aws/v1alpha1", "node.eks.aws/v1"):
-        raise NeverJoins(f"nodeadm: unknown apiVersion {config.get('apiVersion')}")
+        raise BootstrapError(f"nodeadm: unknown apiVersion {config.get('apiVersion')}")
     return dict(config.get("spec") or {})
 
 
@@ -233,24 +235,24 @@ def _config_taint(taint: Mapping[str, str]) -> Taint:
 # -- Amazon Linux 2 -------------------------------------------------------------------------------------------------------
 
 
-def _script(text: bytes) -> Joining:
+def _script(text: bytes) -> BootstrapConfig:
     scripts = [body for kind, body in _parts(text) if kind == "text/x-shellscript"]
     calls = [words for script in scripts for words in _calls(script)]
     if not calls:
-        raise NeverJoins("no shell part calls /etc/eks/bootstrap.sh")
+        raise BootstrapError("no shell part calls /etc/eks/bootstrap.sh")
     words = calls[0]
     names = [word for word in words if not word.startswith("--")][:1]
     if not names or words[0].startswith("--"):
-        raise NeverJoins("bootstrap.sh: CLUSTER_NAME is not defined")
+        raise BootstrapError("bootstrap.sh: CLUSTER_NAME is not defined")
     arguments = _arguments(words[1:], _SCRIPT_FLAGS, "bootstrap.sh")
     flags = _kubelet_flags(_split(arguments.get("kubelet-extra-args", "")))
     return _of_flags(names[0], arguments.get("apiserver-endpoint", ""), arguments.get("b64-cluster-ca", ""), flags)
 
 
 def _calls(script: str) -> Iterator[list[str]]:
-    """Arguments of every call of the bootstrap script; cloud-init runs only what names its interpreter."""
+    """Arguments of every call of the bootstrap script; cloud-init runs only scripts with an interpreter line."""
     if not script.lstrip("\n").startswith("#!"):
-        raise NeverJoins("cloud-init: a shell part without an interpreter line")
+        raise BootstrapError("cloud-init: a shell part without an interpreter line")
     for line in script.replace("\\\n", " ").splitlines():
         words = _split(line, comments=True) if "/etc/eks/bootstrap.sh" in line else []
         if words and words[0] == "/etc/eks/bootstrap.sh":
@@ -261,7 +263,7 @@ def _split(text: str, *, comments: bool = False) -> list[str]:
     try:
         return shlex.split(text, comments=comments)
     except ValueError as error:
-        raise NeverJoins(f"not a command line ({error}): {text}") from None
+        raise BootstrapError(f"not a command line ({error}): {text}") from None
 
 
 def _arguments(words: Sequence[str], flags: frozenset[str], program: str) -> dict[str, str]:
@@ -270,7 +272,7 @@ def _arguments(words: Sequence[str], flags: frozenset[str], program: str) -> dic
     for word in rest:
         name, equals, value = word.partition("=")
         if not name.startswith("--") or name[2:] not in flags:
-            raise NeverJoins(f"{program}: unknown argument {word}")
+            raise BootstrapError(f"{program}: unknown argument {word}")
         if not equals:
             value = next(rest, "")
         arguments[name[2:]] = value
@@ -281,8 +283,8 @@ def _kubelet_flags(words: Sequence[str]) -> dict[str, str]:
     return _arguments(words, _KUBELET_FLAGS, "kubelet")
 
 
-def _of_flags(cluster: str, endpoint: str, certificate: str, flags: Mapping[str, str]) -> Joining:
-    return Joining(
+def _of_flags(cluster: str, endpoint: str, certificate: str, flags: Mapping[str, str]) -> BootstrapConfig:
+    return BootstrapConfig(
         cluster=cluster,
         endpoint=endpoint,
         certificate=certificate,
@@ -297,7 +299,7 @@ def _pairs(text: str) -> dict[str, str]:
     pairs = [element.partition("=") for element in text.split(",") if element]
     for key, equals, _ in pairs:
         if not equals:
-            raise NeverJoins(f"kubelet: malformed pair, expect string=string: {key}")
+            raise BootstrapError(f"kubelet: malformed pair, expect string=string: {key}")
     return {key: value for key, _, value in pairs}
 
 
@@ -309,7 +311,7 @@ def _flag_taint(text: str) -> Taint:
 
 def _checked(taint: Taint) -> Taint:
     if not taint.key or taint.effect not in _EFFECTS:
-        raise NeverJoins(f"kubelet: invalid taint {taint.key}={taint.value}:{taint.effect}")
+        raise BootstrapError(f"kubelet: invalid taint {taint.key}={taint.value}:{taint.effect}")
     return taint
 
 
@@ -317,42 +319,42 @@ def _number(value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not str(value).isdigit():
-        raise NeverJoins(f"kubelet: not a number of pods: {value}")
+        raise BootstrapError(f"kubelet: not a number of pods: {value}")
     return int(str(value))
 
 
 # -- kubeadm --------------------------------------------------------------------------------------------------------------
 
 
-def _kubeadm(text: bytes) -> Joining:
-    """Kubeadm is told an endpoint and a token, and no cluster's name."""
+def _kubeadm(text: bytes) -> BootstrapConfig:
+    """A kubeadm configuration has an endpoint and a token, but no cluster name."""
     try:
-        return Joining("", f"https://{join_arguments(text.decode()).endpoint}")
+        return BootstrapConfig("", f"https://{join_arguments(text.decode()).endpoint}")
     except JoinRefused as error:
-        raise NeverJoins(str(error)) from None
+        raise BootstrapError(str(error)) from None
 
 
 # -- Bottlerocket ---------------------------------------------------------------------------------------------------------
 
 
-def _bottlerocket(text: bytes) -> Joining:
+def _bottlerocket(text: bytes) -> BootstrapConfig:
     try:
         settings = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise NeverJoins(f"early-boot-config: {error}") from None
+        raise BootstrapError(f"early-boot-config: {error}") from None
     kubernetes_settings = settings.get("settings", {}).get("kubernetes", {})
     for name in ("cluster-name", "api-server", "cluster-certificate"):
         if not isinstance(kubernetes_settings.get(name), str) or not kubernetes_settings[name]:
-            raise NeverJoins(f"settings.kubernetes.{name} is missing")
+            raise BootstrapError(f"settings.kubernetes.{name} is missing")
     labels = kubernetes_settings.get("node-labels", {})
     if not all(isinstance(value, str) for value in labels.values()):
-        raise NeverJoins("settings.kubernetes.node-labels: not texts")
+        raise BootstrapError("settings.kubernetes.node-labels: not texts")
     taints = [
         _flag_taint(f"{key}={value}")
         for key, values in kubernetes_settings.get("node-taints", {}).items()
         for value in (values if isinstance(values, list) else [values])
     ]
-    return Joining(
+    return BootstrapConfig(
         cluster=kubernetes_settings["cluster-name"],
         endpoint=kubernetes_settings["api-server"],
         certificate=kubernetes_settings["cluster-certificate"],
@@ -366,27 +368,27 @@ def _bottlerocket(text: bytes) -> Joining:
 # -- Windows --------------------------------------------------------------------------------------------------------------
 
 
-def _powershell(text: bytes) -> Joining:
+def _powershell(text: bytes) -> BootstrapConfig:
     match = re.search(r"<powershell>(.*?)</powershell>", text.decode(), re.DOTALL)
     if match is None:
-        raise NeverJoins("EC2Launch: no <powershell> in the user data")
+        raise BootstrapError("EC2Launch: no <powershell> in the user data")
     script = match.group(1).replace("`\r\n", " ").replace("`\n", " ")
     variables = re.findall(r"(\$\w+)\s*=\s*[\"'][^\"'\n]*Start-EKSBootstrap\.ps1[\"']", script)
     for line in script.splitlines():
         words = _WORD.findall(line)
         if len(words) > 1 and words[0] == "&" and (words[1] in variables or "Start-EKSBootstrap.ps1" in words[1]):
             return _windows(words[2:])
-    raise NeverJoins("nothing calls Start-EKSBootstrap.ps1")
+    raise BootstrapError("nothing calls Start-EKSBootstrap.ps1")
 
 
-def _windows(words: Sequence[str]) -> Joining:
+def _windows(words: Sequence[str]) -> BootstrapConfig:
     arguments: dict[str, str] = {}
     for name, value in zip(words[::2], words[1::2], strict=False):
         if not name.startswith("-"):
-            raise NeverJoins(f"Start-EKSBootstrap.ps1: unexpected argument {name}")
+            raise BootstrapError(f"Start-EKSBootstrap.ps1: unexpected argument {name}")
         arguments[name[1:]] = value[1:-1].replace("''", "'") if value.startswith("'") else value.strip('"')
     if not arguments.get("EKSClusterName"):
-        raise NeverJoins("Start-EKSBootstrap.ps1: EKSClusterName is mandatory")
+        raise BootstrapError("Start-EKSBootstrap.ps1: EKSClusterName is mandatory")
     flags = _kubelet_flags(_split(arguments.get("KubeletExtraArgs", "")))
     endpoint, certificate = arguments.get("APIServerEndpoint", ""), arguments.get("Base64ClusterCA", "")
     return _of_flags(arguments["EKSClusterName"], endpoint, certificate, flags)

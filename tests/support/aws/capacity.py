@@ -1,7 +1,7 @@
-"""How much EC2 has, and which of the ways to make a machine it takes (AWS-980).
+"""The capacity of EC2, and the order in which it tries the targets of a fleet (AWS-980).
 
-A pool is a type in a zone for a capacity type. Pools are bottomless until a test says how much is in them, by now or by a
-script. Which pool is taken depends on prices, pools and the strategy alone: no chance is in it, equal ones go by name.
+A pool is a type in a zone for a capacity type. Pools are unlimited until a test sets their size, now or at a later time.
+The order depends on prices, pools and the allocation strategy alone, and is not random: equal pools are ordered by name.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from support.aws.market import Market
+from support.aws.catalog import Catalog
 
-#: Buckets of free machines that capacity-optimized-prioritized takes for equal.
+#: Bounds of free instances; capacity-optimized-prioritized treats pools between the same bounds as equal.
 _BUCKETS = (1, 10, 100)
 
 
@@ -25,26 +25,26 @@ class Pool(NamedTuple):
     capacity_type: str
 
 
-class Way(NamedTuple):
-    """One way to make a machine: an override, where it leads, and the wish for it (lower is better)."""
+class LaunchTarget(NamedTuple):
+    """Where a fleet override launches: pool, subnet, priority (lower is better) and its index among the overrides."""
 
     pool: Pool
     subnet_id: str
     priority: float
-    place: int
+    index: int
 
 
 @dataclass
 class Quotas:
-    """What the account may have at once; infinite unless a test says otherwise."""
+    """Quotas of the account for running instances; infinite unless a test sets them."""
 
     on_demand_vcpus: float = math.inf
     spot_vcpus: float = math.inf
-    spot_machines: float = math.inf
+    spot_instances: float = math.inf
 
 
-class _Step(NamedTuple):
-    """A line of the script."""
+class _PlannedSize(NamedTuple):
+    """The size of a pool from a time on."""
 
     at: float
     pool: Pool
@@ -55,68 +55,68 @@ class _Step(NamedTuple):
 class Capacity:
     """The pools. ``now`` is seconds since the epoch."""
 
-    market: Market
+    catalog: Catalog
     now: Callable[[], float]
     quotas: Quotas = field(default_factory=Quotas)
     _free: dict[Pool, int] = field(default_factory=dict)
-    _script: list[_Step] = field(default_factory=list)
+    _script: list[_PlannedSize] = field(default_factory=list)
     _weights: dict[str, float] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Bottomless again, without quotas."""
+        """Unlimited pools, without quotas."""
         self._free.clear()
         self._script.clear()
         self._weights.clear()
         self.quotas = Quotas()
 
     def set(self, pool: Pool, free: int) -> None:
-        """So many machines are left in a pool."""
+        """Set the number of free instances of a pool."""
         self._free[pool] = free
 
     def plan(self, pool: Pool, free: int, after_seconds: float) -> None:
-        """A line of the script: at that time so many machines are left."""
-        self._script.append(_Step(self.now() + after_seconds, pool, free))
+        """Set the number of free instances of a pool at a later time."""
+        self._script.append(_PlannedSize(self.now() + after_seconds, pool, free))
 
-    def weigh(self, instance_type: str, interruption: float) -> None:
-        """How much price-capacity-optimized shies away from a type: its price counts 1 + ``interruption`` times."""
+    def set_interruption_weight(self, instance_type: str, interruption: float) -> None:
+        """Set the interruption weight of a type: price-capacity-optimized multiplies its price by 1 + ``interruption``."""
         self._weights[instance_type] = interruption
 
     def free(self, pool: Pool) -> float:
-        """Machines left."""
+        """Free instances of a pool."""
         due = sorted(step for step in self._script if step.at <= self.now())
         self._script = [step for step in self._script if step.at > self.now()]
         self._free.update((step.pool, step.free) for step in due)
         return self._free.get(pool, math.inf)
 
     def take(self, pool: Pool) -> None:
-        """One machine fewer is left."""
+        """Take one instance out of a pool."""
         if pool in self._free:
             self._free[pool] -= 1
 
     def give_back(self, pool: Pool) -> None:
-        """One machine more is left."""
+        """Return one instance to a pool."""
         if pool in self._free:
             self._free[pool] += 1
 
     def price(self, pool: Pool) -> float:
-        """USD an hour; infinite for what nobody knows a price of."""
+        """USD an hour; infinite where the price is unknown."""
         if pool.capacity_type == "spot":
-            price = self.market.spot_price(pool.instance_type, pool.zone)
+            price = self.catalog.spot_price(pool.instance_type, pool.zone)
         else:
-            price = self.market.on_demand_price(pool.instance_type)
+            price = self.catalog.on_demand_price(pool.instance_type)
         return math.inf if price is None else price
 
-    def rank(self, ways: Sequence[Way], strategy: str) -> list[Way]:
-        """Ways in the order in which the strategy takes them, empty pools included."""
-        by_strategy: dict[str, Callable[[Way], tuple[object, ...]]] = {
-            "lowest-price": lambda way: (self.price(way.pool),),
-            "prioritized": lambda way: (way.priority,),
-            "price-capacity-optimized": lambda way: (self._score(way.pool),),
-            "capacity-optimized": lambda way: (-self._bucket(way.pool),),
-            "capacity-optimized-prioritized": lambda way: (-self._bucket(way.pool), way.priority),
+    def rank(self, targets: Sequence[LaunchTarget], strategy: str) -> list[LaunchTarget]:
+        """Targets in the order of the allocation strategy, including empty pools."""
+        by_strategy: dict[str, Callable[[LaunchTarget], tuple[object, ...]]] = {
+            "lowest-price": lambda target: (self.price(target.pool),),
+            "prioritized": lambda target: (target.priority,),
+            "price-capacity-optimized": lambda target: (self._score(target.pool),),
+            "capacity-optimized": lambda target: (-self._bucket(target.pool),),
+            "capacity-optimized-prioritized": lambda target: (-self._bucket(target.pool), target.priority),
         }
         key = by_strategy[strategy]
-        return sorted(ways, key=lambda way: (*key(way), way.pool, way.place))
+        return sorted(targets, key=lambda target: (*key(target), target.pool, target.index))
 
     def _score(self, pool: Pool) -> float:
         return self.price(pool) * (1 + self._weights.get(pool.instance_type, 0.0))

@@ -1,4 +1,4 @@
-"""Plain boto3 clients for the double, one try a call, as tests use them."""
+"""boto3 clients for the double, without retries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from botocore.config import Config
 _CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=60)
 
 
-class Place(Protocol):
-    """Where AWS is: its end point and region."""
+class AwsEndpoint(Protocol):
+    """The endpoint URL and region of AWS or its double."""
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The endpoint URL."""
 
     @property
     def region_name(self) -> str:
-        """The region it plays."""
+        """The name of the region."""
 
 
-def client(double: Place, service: str) -> Any:
-    """A client of a service; the same one whenever asked, for making one takes long."""
+def client(double: AwsEndpoint, service: str) -> Any:
+    """A client of a service. Clients are cached because creating one is slow."""
     return _client(double.url, double.region_name, service)
 
 

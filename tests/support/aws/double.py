@@ -1,8 +1,8 @@
-"""The end point: one HTTP server that is EC2, IAM, SSM, Pricing, SQS, EKS and the rest, in a thread of its own.
+"""The endpoint: one HTTP server for EC2, IAM, SSM, Pricing, SQS, EKS and the other services, in its own thread.
 
 In a test: ``with Double() as aws: ...`` and ``aws.url`` as ``AWS_ENDPOINT_URL``. Stand-alone:
-``python -m support.aws.double --port 4566``, and then ``control`` by HTTP: a POST of a JSON object of arguments to
-``/_double/<method>``. moto's memory belongs to the process, so a process has one double at a time.
+``python -m support.aws.double --port 4566``, then use ``control`` over HTTP: POST a JSON object of arguments to
+``/_double/<method>``. moto's state is global to the process, so a process has one double at a time.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from werkzeug.serving import BaseWSGIServer, make_server
 from werkzeug.wrappers import Request, Response
 
 from support.aws import wire
-from support.aws.answers import Region
 from support.aws.control import Control
-from support.aws.faults import Faults, Lost
-from support.aws.moto_side import Moto
-from support.aws.records import Calls, Recorded, Tokens
+from support.aws.faults import ConnectionLost, Faults
+from support.aws.moto_backend import Moto
+from support.aws.records import Calls, ClientTokens, RecordedCall
+from support.aws.region import Region
 from support.aws.wire import Call, Fields, Refusal
 
 REGION = "us-west-2"
 KUBERNETES = ("1.32", "1.34", "1.35", "1.36")
 _CONTROL = "/_double/"
-#: What is dear to encode, and changes with the market alone; of spot prices it is all the same which moment they are asked of.
-_FROZEN = frozenset(
+#: Answers that are expensive to encode and change only with the catalog. The start time of spot prices does not matter.
+_CACHED_OPERATIONS = frozenset(
     {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"}
 )
-_MOMENT = "StartTime"
+_START_TIME = "StartTime"
 _log = structlog.get_logger()
 
 
 class _Handler(MotoRequestHandler):
-    """Says nothing of every request."""
+    """Logs no requests."""
 
     def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 -- the base class's name
         return
@@ -62,25 +62,25 @@ class Double:
         self.faults = Faults(now)
         self.region = Region(self._moto, kubernetes, now, self.faults.check_allowed)
         self.calls = Calls()
-        #: What happens around the carrying out of each call; may raise ``Lost``.
+        #: The context in which each call is executed; may raise ``ConnectionLost``.
         self.around: Callable[[Call], AbstractContextManager[None]] = lambda call: nullcontext()
-        self._tokens = Tokens()
-        self._frozen: dict[str, tuple[bytes, int, dict[str, str]]] = {}
+        self._tokens = ClientTokens()
+        self._cached_answers: dict[str, tuple[bytes, int, dict[str, str]]] = {}
         self.control = Control(self.region, self.faults, self.calls, self.reset)
         self._server: BaseWSGIServer | None = None
         self._thread: Thread | None = None
 
-    # -- life -----------------------------------------------------------------------------------------------------------------
+    # -- start and stop -------------------------------------------------------------------------------------------------------
 
     def start(self, port: int = 0, host: str = "127.0.0.1") -> None:
-        """Serve from now on."""
+        """Start serving."""
         self._moto.reset()
         self._server = make_server(host, port, self, threaded=True, request_handler=_Handler)
         self._thread = Thread(target=self._server.serve_forever, name="aws-double", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Serve no longer."""
+        """Stop serving."""
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._thread.join()
@@ -97,12 +97,12 @@ class Double:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The endpoint URL."""
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def reset(self) -> None:
-        """As in the beginning: no machines, no faults, no record."""
+        """Restore the initial state: no instances, no faults, no recorded calls."""
         with self._lock:
             self.faults.reset()
             self.region.reset()
@@ -118,26 +118,26 @@ class Double:
         request.get_data(cache=True)
         try:
             response = self._respond(request)
-        except Lost:
-            # The socket is closed under the server, which takes that for a caller who went away.
+        except ConnectionLost:
+            # Closing the socket looks to the server as if the caller had disconnected.
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             response = Response()
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
         if request.path.startswith(_CONTROL):
-            return self._controlled(request)
+            return self._run_control(request)
         call = wire.read(request)
         if call is None:
             return self._moto.pass_on(request)
         time.sleep(self.faults.delay(call.operation))
         try:
             with self.around(call):
-                response = self._carried_out(call, request)
+                response = self._execute(call, request)
         except Refusal as error:
             self._record(call, error.code)
             return wire.refusal(call, error)
-        except Lost:
+        except ConnectionLost:
             self._record(call, "lost", lost=True)
             raise
         except Exception as error:
@@ -148,33 +148,33 @@ class Double:
         lost = self.faults.is_answer_lost(call.operation)
         self._record(call, wire.error_code(response), lost=lost)
         if lost:
-            raise Lost
+            raise ConnectionLost
         return response
 
-    def _carried_out(self, call: Call, request: Request) -> Response:
+    def _execute(self, call: Call, request: Request) -> Response:
         with self._lock:
             self.faults.check(call)
             answer = self.region.find(call)
             if answer is not None:
-                return self._own(call, answer)
-        return self._passed_on(call, request)
+                return self._handle(call, answer)
+        return self._pass_to_moto(call, request)
 
-    def _own(self, call: Call, answer: Callable[[Fields], Fields]) -> Response:
-        asked = {name: value for name, value in call.parameters.items() if name != _MOMENT}
-        key = f"{call.operation} {asked} {self.region.market.repriced}"
-        if key in self._frozen:
-            body, status, headers = self._frozen[key]
+    def _handle(self, call: Call, answer: Callable[[Fields], Fields]) -> Response:
+        asked = {name: value for name, value in call.parameters.items() if name != _START_TIME}
+        key = f"{call.operation} {asked} {self.region.catalog.changed_prices}"
+        if key in self._cached_answers:
+            body, status, headers = self._cached_answers[key]
             return Response(body, status=status, headers=headers)
         result = self._tokens.find(call)
         if result is None:
             result = answer(call.parameters)
             self._tokens.keep(call, result)
         response = wire.answer(call, result)
-        if call.operation in _FROZEN:
-            self._frozen[key] = (response.get_data(), response.status_code, dict(response.headers))
+        if call.operation in _CACHED_OPERATIONS:
+            self._cached_answers[key] = (response.get_data(), response.status_code, dict(response.headers))
         return response
 
-    def _passed_on(self, call: Call, request: Request) -> Response:
+    def _pass_to_moto(self, call: Call, request: Request) -> Response:
         response = self._moto.pass_on(request)
         if call.service in ("ec2", "iam") and not call.operation.startswith(("Describe", "Get", "List")):
             self.region.network.forget()
@@ -182,10 +182,10 @@ class Double:
 
     def _record(self, call: Call, code: str, *, lost: bool = False) -> None:
         self.calls.all.append(
-            Recorded(call.service, call.operation, call.parameters, self._now(), code, lost, call.request_id)
+            RecordedCall(call.service, call.operation, call.parameters, self._now(), code, lost, call.request_id)
         )
 
-    def _controlled(self, request: Request) -> Response:
+    def _run_control(self, request: Request) -> Response:
         name = request.path.removeprefix(_CONTROL)
         arguments = json.loads(request.get_data() or b"{}")
         try:

@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, before a call is carried out or after (AWS-756, AWS-972)."""
+"""Faults that tests inject, before a call is executed or after (AWS-756, AWS-972)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from fnmatch import fnmatchcase
 
 from moto.core.utils import get_service_model
 
-from support.aws.moto_side import ACCOUNT
+from support.aws.moto_backend import ACCOUNT
 from support.aws.wire import Call, Refusal
 
-#: Why a policy says no, in AWS's words, by short name.
+#: AWS's texts for the reason of a denial, by short name.
 REASONS = {
     "none": "because no identity-based policy allows the {action} action",
     "boundary": "with an explicit deny in a permissions boundary",
     "scp": "with an explicit deny in a service control policy",
 }
 _USER = f"arn:aws:sts::{ACCOUNT}:assumed-role/controller/session"
-#: Refill a second and burst of the request buckets (AWS-756); the first that matches counts.
+#: Refill a second and burst of the request buckets (AWS-756); the first that matches applies.
 _BUDGETS = (
     ("CreateFleet", "launch", 2.0, 5.0),
     ("RunInstances", "launch", 2.0, 5.0),
@@ -32,8 +32,8 @@ _BUDGETS = (
 
 
 @dataclass
-class Failing:
-    """Calls that fail with a code: after ``skip`` that pass, ``times`` of them. ``operation`` is a pattern."""
+class FailingCalls:
+    """Calls that fail with a code: ``times`` calls after ``skip`` calls. ``operation`` is a pattern."""
 
     operation: str
     code: str
@@ -49,58 +49,58 @@ class _Bucket:
     at: float
 
 
-class Lost(Exception):
-    """The connection breaks before the call is carried out."""
+class ConnectionLost(Exception):
+    """The connection breaks before an answer is sent."""
 
 
 @dataclass
 class Faults:
-    """All of them; none to begin with. ``now`` is seconds since the epoch."""
+    """All injected faults; initially none. ``now`` is seconds since the epoch."""
 
     now: Callable[[], float]
     denied: dict[tuple[str, str], str] = field(default_factory=dict)
-    failing: list[Failing] = field(default_factory=list)
+    failing: list[FailingCalls] = field(default_factory=list)
     latency: dict[str, float] = field(default_factory=dict)
     limited: bool = False
     expired: bool = False
     _lost_answers: dict[str, list[int]] = field(default_factory=dict)
     _lost_requests: dict[str, list[int]] = field(default_factory=dict)
-    _stormy_until: float = -math.inf
-    _in_storm: int = 0
+    _throttled_until: float = -math.inf
+    _throttled_calls: int = 0
     _buckets: dict[str, _Bucket] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """None any more."""
+        """Remove all faults."""
         for several in (self.denied, self.latency, self._lost_answers, self._lost_requests, self._buckets):
             several.clear()
         self.failing.clear()
         self.limited = self.expired = False
-        self._stormy_until = -math.inf
+        self._throttled_until = -math.inf
 
-    def storm(self, seconds: float) -> None:
-        """Until then every other call is told to come less often."""
-        self._stormy_until, self._in_storm = self.now() + seconds, 0
+    def throttle(self, seconds: float) -> None:
+        """Throttle every other call for a time."""
+        self._throttled_until, self._throttled_calls = self.now() + seconds, 0
 
     def lose_answer(self, operation: str, nth: int) -> None:
-        """The ``nth`` call from now on is carried out, and its answer never arrives."""
+        """The ``nth`` call from now is executed, and its answer is lost."""
         self._lost_answers.setdefault(operation, []).append(nth)
 
     def lose_request(self, operation: str, nth: int) -> None:
-        """The connection of the ``nth`` call from now on breaks before it is carried out."""
+        """The connection of the ``nth`` call from now breaks before the call is executed."""
         self._lost_requests.setdefault(operation, []).append(nth)
 
     def delay(self, operation: str) -> float:
-        """Seconds a call waits before it is looked at."""
+        """Seconds by which a call is delayed."""
         return self.latency.get(operation, self.latency.get("*", 0.0))
 
     def is_answer_lost(self, operation: str) -> bool:
-        """Whether the answer to this call, which counts, is to be lost."""
+        """Whether the answer to this call is lost. Counts the call."""
         return _counts_down(self._lost_answers, operation)
 
     def check(self, call: Call) -> None:
-        """Raises ``Refusal`` or ``Lost`` for a call that is not to be carried out."""
+        """Raises ``Refusal`` or ``ConnectionLost`` for a call that must not be executed."""
         if _counts_down(self._lost_requests, call.operation):
-            raise Lost
+            raise ConnectionLost
         if self.expired:
             raise Refusal(*_of_service(call.service, "expired"))
         if self._is_throttled(call):
@@ -129,9 +129,9 @@ class Faults:
         raise Refusal(code, message, status)
 
     def _is_throttled(self, call: Call) -> bool:
-        if self.now() < self._stormy_until:
-            self._in_storm += 1
-            if self._in_storm % 2:
+        if self.now() < self._throttled_until:
+            self._throttled_calls += 1
+            if self._throttled_calls % 2:
                 return True
         return self.limited and call.service == "ec2" and not self._has_budget(call.operation)
 

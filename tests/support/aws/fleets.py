@@ -1,4 +1,4 @@
-"""Buying machines: CreateFleet and RunInstances with checks, quotas, reservations and addresses (AWS-969 to AWS-972, AWS-980)."""
+"""Launches: CreateFleet and RunInstances with checks, quotas, reservations and addresses (AWS-969 to AWS-972, AWS-980)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from karpenter.instancetypes import ec2_capacity
-from support.aws.capacity import Capacity, Pool, Way
+from support.aws.capacity import Capacity, LaunchTarget, Pool
+from support.aws.catalog import Catalog
 from support.aws.images import Images
-from support.aws.instances import Instances, Machine
-from support.aws.market import Market
+from support.aws.instances import DoubleInstance, Instances
 from support.aws.network import Network
-from support.aws.reservations_and_groups import Holdings
+from support.aws.reservations_and_groups import ReservationsAndGroups
 from support.aws.templates import Templates
 from support.aws.wire import Fields, Refusal
 
 _MOST_OVERRIDES = 300
 _SPREAD_LIMIT = 7
 _TEMPLATE = "launch-template"
-#: Errors that mean that EC2 has no room; all others mean that the request is wrong.
-_NO_ROOM = frozenset(
+#: Errors for missing capacity; all others mean that the request is invalid.
+_NO_CAPACITY = frozenset(
     {"InsufficientInstanceCapacity", "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded"}
 )
 
 
 @dataclass
-class Stumbling:
-    """Ways that fail, by pattern of type, zone and capacity type; ``times`` counts down where it is finite."""
+class LaunchFault:
+    """Launches that fail, by patterns of type, zone and capacity type; ``times`` counts down."""
 
     code: str
     message: str
@@ -40,8 +40,8 @@ class Stumbling:
     capacity_type: str = "*"
     times: float = math.inf
 
-    def meets(self, pool: Pool) -> bool:
-        """Whether the pool is meant, and one time fewer is left if so."""
+    def applies_to(self, pool: Pool) -> bool:
+        """Whether the fault applies to a pool; if so, count it."""
         patterns = (self.instance_type, self.zone, self.capacity_type)
         if self.times <= 0 or not all(map(fnmatchcase, pool, patterns)):
             return False
@@ -50,48 +50,48 @@ class Stumbling:
 
 
 @dataclass
-class Habits:
-    """How the account's EC2 behaves beyond capacity.
+class FleetBehavior:
+    """Behavior of launches that tests set.
 
-    ``pods_take_addresses``: a machine takes an address for every pod it may have.
+    ``pods_take_addresses``: an instance uses one address for each pod that it can run.
     """
 
     pods_take_addresses: bool = False
-    stumbling: list[Stumbling] = field(default_factory=list)
+    launch_faults: list[LaunchFault] = field(default_factory=list)
 
 
-class Shelves(NamedTuple):
-    """Everything a purchase looks at."""
+class RegionState(NamedTuple):
+    """The state of the region that launches read and change."""
 
-    market: Market
+    catalog: Catalog
     images: Images
     templates: Templates
-    holdings: Holdings
+    reservations_and_groups: ReservationsAndGroups
     capacity: Capacity
     instances: Instances
     network: Network
 
 
-class _Option(NamedTuple):
-    """A way to make a machine with all that would be said to EC2."""
+class _LaunchOption(NamedTuple):
+    """A launch target with its launch template, override and merged launch data."""
 
-    way: Way
+    target: LaunchTarget
     specification: Fields
     override: Fields
     data: Fields
 
 
-class _Order(NamedTuple):
-    """What is asked for: ``market`` is the target's capacity type in the fleet's words."""
+class _FleetOrder(NamedTuple):
+    """What a request asks for; ``capacity_type`` is ``DefaultTargetCapacityType``."""
 
     units: int
-    market: str
+    capacity_type: str
     tags: dict[str, str]
     fleet_id: str
 
 
 class CheckAllowed(Protocol):
-    """Raises ``Refusal`` for an action that is denied, altogether or on a kind of resource."""
+    """Raises ``Refusal`` for an action that is denied, in general or on a kind of resource."""
 
     def __call__(self, action: str, resource: str = "*") -> None: ...
 
@@ -99,38 +99,38 @@ class CheckAllowed(Protocol):
 class Fleets:
     """CreateFleet and RunInstances."""
 
-    def __init__(self, shelves: Shelves, check_allowed: CheckAllowed) -> None:
-        self._shelves = shelves
+    def __init__(self, region: RegionState, check_allowed: CheckAllowed) -> None:
+        self._region = region
         self._check_allowed = check_allowed
         self._hosts = count()
-        self.habits = Habits()
+        self.behavior = FleetBehavior()
 
     def reset(self) -> None:
-        """No habits."""
-        self.habits = Habits()
+        """Restore the default behavior."""
+        self.behavior = FleetBehavior()
 
     # -- CreateFleet ----------------------------------------------------------------------------------------------------------
 
     def create(self, parameters: Fields) -> Fields:
-        """CreateFleet, instant. Raises ``Refusal``."""
+        """CreateFleet of type ``instant``. Raises ``Refusal``."""
         self.check_fleet(parameters)
         target = parameters["TargetCapacitySpecification"]
-        order = _Order(
+        order = _FleetOrder(
             units=target["TotalTargetCapacity"],
-            market=target.get("DefaultTargetCapacityType") or "on-demand",
+            capacity_type=target.get("DefaultTargetCapacityType") or "on-demand",
             tags=_tags(parameters, "instance"),
             fleet_id=f"fleet-{uuid4()}",
         )
-        options = self._options(parameters, order.market)
-        made, errors = self._buy(self._ranked(options, parameters, order.market), order)
+        options = self._options(parameters, order.capacity_type)
+        made, errors = self._buy(self._ranked(options, parameters, order.capacity_type), order)
         return {
             "FleetId": order.fleet_id,
-            "Instances": [_made_entry(option, ids, order.market) for option, ids in made],
-            "Errors": [_error_entry(option, error, order.market) for option, error in errors],
+            "Instances": [_made_entry(option, ids, order.capacity_type) for option, ids in made],
+            "Errors": [_error_entry(option, error, order.capacity_type) for option, error in errors],
         }
 
     def check_fleet(self, parameters: Fields) -> None:
-        """What EC2 looks at before it tries. Raises ``Refusal``."""
+        """Checks of CreateFleet before it launches. Raises ``Refusal``."""
         if parameters.get("Type") != "instant":
             raise Refusal("InvalidParameterValue", "this double makes instant fleets only")
         configs = parameters.get("LaunchTemplateConfigs") or ()
@@ -138,20 +138,20 @@ class Fleets:
         if len(overrides) > _MOST_OVERRIDES:
             raise Refusal("InvalidParameterValue", f"The number of overrides {len(overrides)} exceeds the limit of 300")
         for config in configs:
-            self._shelves.templates.find(config["LaunchTemplateSpecification"])
+            self._region.templates.find(config["LaunchTemplateSpecification"])
             self._check_allowed("ec2:CreateFleet", _TEMPLATE)
         for override in overrides:
-            if override.get("InstanceType") not in self._shelves.market.types:
+            if override.get("InstanceType") not in self._region.catalog.types:
                 raise Refusal(
                     "InvalidParameterValue",
                     f"Value ({override.get('InstanceType')}) for parameter InstanceType is invalid",
                 )
 
-    def _options(self, parameters: Fields, market: str) -> list[_Option]:
-        options: list[_Option] = []
+    def _options(self, parameters: Fields, capacity_type: str) -> list[_LaunchOption]:
+        options: list[_LaunchOption] = []
         for config in parameters["LaunchTemplateConfigs"]:
             specification = config["LaunchTemplateSpecification"]
-            template = self._shelves.templates.find(specification)
+            template = self._region.templates.find(specification)
             template_reference = {
                 "LaunchTemplateId": template.template_id,
                 "LaunchTemplateName": template.name,
@@ -159,30 +159,34 @@ class Fleets:
             }
             for override in config.get("Overrides") or ():
                 data = {**template.data, "ImageId": override.get("ImageId") or template.data.get("ImageId", "")}
-                options.append(_Option(self._way(override, market, len(options)), template_reference, override, data))
+                options.append(
+                    _LaunchOption(
+                        self._target(override, capacity_type, len(options)), template_reference, override, data
+                    )
+                )
         return options
 
-    def _way(self, override: Fields, market: str, index: int) -> Way:
+    def _target(self, override: Fields, capacity_type: str, index: int) -> LaunchTarget:
         subnet_id = override.get("SubnetId") or ""
-        zone = self._shelves.network.zone(subnet_id) or override.get("AvailabilityZone") or ""
+        zone = self._region.network.zone(subnet_id) or override.get("AvailabilityZone") or ""
         priority = override.get("Priority")
-        pool = Pool(override["InstanceType"], zone, "spot" if market == "spot" else "on-demand")
-        return Way(pool, subnet_id, math.inf if priority is None else priority, index)
+        pool = Pool(override["InstanceType"], zone, "spot" if capacity_type == "spot" else "on-demand")
+        return LaunchTarget(pool, subnet_id, math.inf if priority is None else priority, index)
 
-    def _ranked(self, options: Sequence[_Option], parameters: Fields, market: str) -> list[_Option]:
+    def _ranked(self, options: Sequence[_LaunchOption], parameters: Fields, capacity_type: str) -> list[_LaunchOption]:
         strategies = {
             "spot": (parameters.get("SpotOptions") or {}).get("AllocationStrategy") or "lowest-price",
             "on-demand": (parameters.get("OnDemandOptions") or {}).get("AllocationStrategy") or "lowest-price",
         }
-        strategy = strategies.get(market, "lowest-price")
-        by_way = {option.way: option for option in options}
-        return [by_way[way] for way in self._shelves.capacity.rank(list(by_way), strategy)]
+        strategy = strategies.get(capacity_type, "lowest-price")
+        by_target = {option.target: option for option in options}
+        return [by_target[target] for target in self._region.capacity.rank(list(by_target), strategy)]
 
     def _buy(
-        self, options: Sequence[_Option], order: _Order
-    ) -> tuple[list[tuple[_Option, list[str]]], list[tuple[_Option, Refusal]]]:
-        made: list[tuple[_Option, list[str]]] = []
-        errors: list[tuple[_Option, Refusal]] = []
+        self, options: Sequence[_LaunchOption], order: _FleetOrder
+    ) -> tuple[list[tuple[_LaunchOption, list[str]]], list[tuple[_LaunchOption, Refusal]]]:
+        made: list[tuple[_LaunchOption, list[str]]] = []
+        errors: list[tuple[_LaunchOption, Refusal]] = []
         left = order.units
         for option in options:
             ids: list[str] = []
@@ -196,7 +200,7 @@ class Fleets:
                 made.append((option, ids))
             if left <= 0:
                 break
-        if not made and errors and all(error.code in _NO_ROOM for _, error in errors):
+        if not made and errors and all(error.code in _NO_CAPACITY for _, error in errors):
             message = "Unable to fulfill capacity due to your request configuration. Please adjust your request and try again."
             errors.append((errors[0][0], Refusal("UnfulfillableCapacity", message)))
         return made, errors
@@ -206,16 +210,19 @@ class Fleets:
     def run(self, parameters: Fields) -> Fields:
         """RunInstances, of one type in one subnet. Raises ``Refusal``."""
         option = self.check_run(parameters)
-        market = option.way.pool.capacity_type
-        order = _Order(parameters.get("MinCount") or 1, market, _tags(parameters, "instance"), "")
+        capacity_type = option.target.pool.capacity_type
+        order = _FleetOrder(parameters.get("MinCount") or 1, capacity_type, _tags(parameters, "instance"), "")
         ids = [self._launch(option, order) for _ in range(order.units)]
-        purchases = self._shelves.instances.describe({"InstanceIds": ids})["Reservations"]
-        return {**purchases[0], "Instances": [machine for purchase in purchases for machine in purchase["Instances"]]}
+        reservations = self._region.instances.describe({"InstanceIds": ids})["Reservations"]
+        return {
+            **reservations[0],
+            "Instances": [instance for reservation in reservations for instance in reservation["Instances"]],
+        }
 
-    def check_run(self, parameters: Fields) -> _Option:
-        """What RunInstances looks at before it tries. Raises ``Refusal``."""
+    def check_run(self, parameters: Fields) -> _LaunchOption:
+        """Checks of RunInstances before it launches. Raises ``Refusal``."""
         template = parameters.get("LaunchTemplate")
-        base = self._shelves.templates.find(template).data if template else {}
+        base = self._region.templates.find(template).data if template else {}
         data = {**base, **{key: value for key, value in parameters.items() if key != "LaunchTemplate"}}
         if data.get("NetworkInterfaces") and (data.get("SubnetId") or data.get("SecurityGroupIds")):
             raise Refusal(
@@ -224,40 +231,40 @@ class Fleets:
             )
         interfaces = data.get("NetworkInterfaces") or ()
         subnet_id = data.get("SubnetId") or (interfaces[0].get("SubnetId") if interfaces else "") or ""
-        market = (data.get("InstanceMarketOptions") or {}).get("MarketType") or "on-demand"
-        if market != "spot" and any(_names(tagged, "spot-instances-request") for tagged in (base, parameters)):
+        capacity_type = (data.get("InstanceMarketOptions") or {}).get("MarketType") or "on-demand"
+        if capacity_type != "spot" and any(_names(tagged, "spot-instances-request") for tagged in (base, parameters)):
             raise Refusal(
                 "InvalidParameterValue",
                 "You cannot specify tags for Spot instances requests if there are no Spot instances requests being created by "
                 "the request.",
             )
         override = {"InstanceType": data.get("InstanceType") or "m5.large", "SubnetId": subnet_id}
-        option = _Option(self._way(override, market, 0), template or {}, override, data)
+        option = _LaunchOption(self._target(override, capacity_type, 0), template or {}, override, data)
         self._check_request(option)
         return option
 
-    # -- one machine ----------------------------------------------------------------------------------------------------------
+    # -- launch of one instance -----------------------------------------------------------------------------------------------
 
-    def _check_request(self, option: _Option) -> str:
-        """The architecture of its image. Raises ``Refusal`` for what no amount of capacity would mend."""
+    def _check_request(self, option: _LaunchOption) -> str:
+        """The architecture of the image. Raises ``Refusal`` for an error that does not depend on capacity."""
         self._check_allowed("ec2:RunInstances")
         if option.specification:
             self._check_allowed("ec2:RunInstances", _TEMPLATE)
-        image = self._shelves.images.check(option.data.get("ImageId") or "")
+        image = self._region.images.check(option.data.get("ImageId") or "")
         interfaces = option.data.get("NetworkInterfaces") or ()
         groups = {name for interface in interfaces for name in interface.get("Groups") or ()}
-        self._shelves.network.check(
-            option.way.subnet_id, sorted(groups | set(option.data.get("SecurityGroupIds") or ()))
+        self._region.network.check(
+            option.target.subnet_id, sorted(groups | set(option.data.get("SecurityGroupIds") or ()))
         )
-        self._shelves.network.check_profile((option.data.get("IamInstanceProfile") or {}).get("Name"))
-        pool = option.way.pool
-        if not self._shelves.market.is_sold(pool.instance_type, pool.zone):
+        self._region.network.check_profile((option.data.get("IamInstanceProfile") or {}).get("Name"))
+        pool = option.target.pool
+        if not self._region.catalog.is_offered(pool.instance_type, pool.zone):
             raise Refusal(
                 "InvalidFleetConfiguration",
                 f"Your requested instance type ({pool.instance_type}) is not supported in your requested "
                 f"Availability Zone ({pool.zone}).",
             )
-        architectures = self._shelves.market.types[pool.instance_type]["ProcessorInfo"]["SupportedArchitectures"]
+        architectures = self._region.catalog.types[pool.instance_type]["ProcessorInfo"]["SupportedArchitectures"]
         if image.architecture not in architectures:
             raise Refusal(
                 "InvalidParameterValue",
@@ -266,27 +273,27 @@ class Fleets:
             )
         return image.architecture
 
-    def _launch(self, option: _Option, order: _Order) -> str:
-        """Make one machine; its id. Raises ``Refusal``, and then nothing is taken."""
-        pool = option.way.pool
+    def _launch(self, option: _LaunchOption, order: _FleetOrder) -> str:
+        """Launch one instance; return its id. Raises ``Refusal`` without using capacity."""
+        pool = option.target.pool
         architecture = self._check_request(option)
-        for stumbling in self.habits.stumbling:
-            if stumbling.meets(pool):
-                raise Refusal(stumbling.code, stumbling.message)
+        for launch_fault in self.behavior.launch_faults:
+            if launch_fault.applies_to(pool):
+                raise Refusal(launch_fault.code, launch_fault.message)
         self._check_quotas(pool)
         addresses = self._addresses(pool.instance_type)
-        self._shelves.network.check_addresses(option.way.subnet_id, addresses, self._shelves.instances.alive())
+        self._region.network.check_addresses(option.target.subnet_id, addresses, self._region.instances.alive())
         self._check_group(option)
         reservation_id = self._take_capacity(option)
-        machine = self._machine(option, order, reservation_id, architecture)
-        self._shelves.instances.add(machine)
-        return machine.instance_id
+        instance = self._new_instance(option, order, reservation_id, architecture)
+        self._region.instances.add(instance)
+        return instance.instance_id
 
     def _check_quotas(self, pool: Pool) -> None:
-        quotas, instances = self._shelves.capacity.quotas, self._shelves.instances
-        same = [machine for machine in instances.alive() if machine.pool.capacity_type == pool.capacity_type]
-        vcpus = sum(machine.vcpus for machine in same) + self._shelves.market.vcpus(pool.instance_type)
-        if pool.capacity_type == "spot" and (len(same) + 1 > quotas.spot_machines or vcpus > quotas.spot_vcpus):
+        quotas, instances = self._region.capacity.quotas, self._region.instances
+        same = [instance for instance in instances.alive() if instance.pool.capacity_type == pool.capacity_type]
+        vcpus = sum(instance.vcpus for instance in same) + self._region.catalog.vcpus(pool.instance_type)
+        if pool.capacity_type == "spot" and (len(same) + 1 > quotas.spot_instances or vcpus > quotas.spot_vcpus):
             raise Refusal("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
         if pool.capacity_type == "on-demand" and vcpus > quotas.on_demand_vcpus:
             raise Refusal(
@@ -296,23 +303,23 @@ class Fleets:
             )
 
     def _addresses(self, instance_type: str) -> int:
-        if not self.habits.pods_take_addresses:
+        if not self.behavior.pods_take_addresses:
             return 1
-        network = self._shelves.market.types[instance_type]["NetworkInfo"]
+        network = self._region.catalog.types[instance_type]["NetworkInfo"]
         return ec2_capacity.max_pods(network["MaximumNetworkInterfaces"], network["Ipv4AddressesPerInterface"])
 
-    def _check_group(self, option: _Option) -> None:
+    def _check_group(self, option: _LaunchOption) -> None:
         group_id = (option.data.get("Placement") or {}).get("GroupId")
         if not group_id:
             return
-        group = self._shelves.holdings.groups.get(group_id)
+        group = self._region.reservations_and_groups.groups.get(group_id)
         if group is None:
             raise Refusal("InvalidPlacementGroup.Unknown", f"The Placement Group '{group_id}' is unknown.")
         neighbours = [
-            machine
-            for machine in self._shelves.instances.alive()
-            if (machine.data.get("Placement") or {}).get("GroupId") == group_id
-            and machine.pool.zone == option.way.pool.zone
+            instance
+            for instance in self._region.instances.alive()
+            if (instance.data.get("Placement") or {}).get("GroupId") == group_id
+            and instance.pool.zone == option.target.pool.zone
         ]
         if group.strategy == "spread" and group.spread_level != "host" and len(neighbours) >= _SPREAD_LIMIT:
             raise Refusal(
@@ -320,46 +327,48 @@ class Fleets:
                 "You have reached the limit of instances in this spread placement group in this Availability Zone.",
             )
 
-    def _take_capacity(self, option: _Option) -> str:
-        """The reservation the machine is in, if it is in one. Raises ``Refusal``."""
+    def _take_capacity(self, option: _LaunchOption) -> str:
+        """Use capacity; return the id of the capacity reservation, or an empty text. Raises ``Refusal``."""
         asked = option.data.get("CapacityReservationSpecification") or {}
         target = (asked.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
         if target:
-            self._check_reservation(target, option.way.pool)
-            self._shelves.holdings.take(target)
+            self._check_reservation(target, option.target.pool)
+            self._region.reservations_and_groups.take(target)
             return str(target)
-        pool = option.way.pool
-        if self._shelves.capacity.free(pool) <= 0:
+        pool = option.target.pool
+        if self._region.capacity.free(pool) <= 0:
             raise Refusal(
                 "InsufficientInstanceCapacity",
                 f"We currently do not have sufficient {pool.instance_type} capacity in the Availability Zone you requested "
                 f"({pool.zone}).",
             )
-        self._shelves.capacity.take(pool)
+        self._region.capacity.take(pool)
         return ""
 
     def _check_reservation(self, reservation_id: str, pool: Pool) -> None:
-        reservation = self._shelves.holdings.reservations.get(reservation_id)
+        reservation = self._region.reservations_and_groups.reservations.get(reservation_id)
         if reservation is not None and (reservation.instance_type, reservation.zone) != (pool.instance_type, pool.zone):
             raise Refusal(
                 "InvalidParameterValue", "The instance's attributes do not match those of the Capacity Reservation."
             )
 
-    def _machine(self, option: _Option, order: _Order, reservation_id: str, architecture: str) -> Machine:
-        shelves, pool = self._shelves, option.way.pool
+    def _new_instance(
+        self, option: _LaunchOption, order: _FleetOrder, reservation_id: str, architecture: str
+    ) -> DoubleInstance:
+        region, pool = self._region, option.target.pool
         number = next(self._hosts)
-        address = shelves.network.address(option.way.subnet_id, number)
-        return Machine(
+        address = region.network.address(option.target.subnet_id, number)
+        return DoubleInstance(
             instance_id=f"i-{uuid4().hex[:17]}",
             pool=pool,
-            zone_id=shelves.market.zones[pool.zone],
-            subnet_id=option.way.subnet_id,
-            vpc_id=shelves.network.vpc(option.way.subnet_id),
+            zone_id=region.catalog.zones[pool.zone],
+            subnet_id=option.target.subnet_id,
+            vpc_id=region.network.vpc(option.target.subnet_id),
             private_ip=address,
-            private_dns=shelves.network.host_name(address),
+            private_dns=region.network.host_name(address),
             image_id=option.data["ImageId"],
             architecture=architecture,
-            launched_at=shelves.instances.now(),
+            launched_at=region.instances.now(),
             data=option.data,
             tags={**_tags(option.data, "instance"), **order.tags, **_fleet_tag(order)},
             fleet_id=order.fleet_id,
@@ -367,13 +376,13 @@ class Fleets:
             lifecycle=self._lifecycle(pool, reservation_id),
             partition=self._partition(option, number),
             addresses=self._addresses(pool.instance_type),
-            vcpus=shelves.market.vcpus(pool.instance_type),
+            vcpus=region.catalog.vcpus(pool.instance_type),
         )
 
     def _lifecycle(self, pool: Pool, reservation_id: str) -> str:
         if pool.capacity_type == "spot":
             return "spot"
-        reservation = self._shelves.holdings.reservations.get(reservation_id)
+        reservation = self._region.reservations_and_groups.reservations.get(reservation_id)
         if reservation is None:
             return ""
         return (
@@ -382,16 +391,18 @@ class Fleets:
             else reservation.kind.replace("default", "")
         )
 
-    def _partition(self, option: _Option, number: int) -> int:
-        group = self._shelves.holdings.groups.get((option.data.get("Placement") or {}).get("GroupId") or "")
+    def _partition(self, option: _LaunchOption, number: int) -> int:
+        group = self._region.reservations_and_groups.groups.get(
+            (option.data.get("Placement") or {}).get("GroupId") or ""
+        )
         return number % group.partitions + 1 if group is not None and group.partitions else 0
 
-    def release(self, machine: Machine) -> None:
-        """A machine ended: what it took is there again."""
-        if machine.reservation_id:
-            self._shelves.holdings.give_back(machine.reservation_id)
+    def release(self, instance: DoubleInstance) -> None:
+        """Return the capacity of a terminated instance."""
+        if instance.reservation_id:
+            self._region.reservations_and_groups.give_back(instance.reservation_id)
         else:
-            self._shelves.capacity.give_back(machine.pool)
+            self._region.capacity.give_back(instance.pool)
 
 
 def _tags(parameters: Mapping[str, object], resource_type: str) -> dict[str, str]:
@@ -410,27 +421,27 @@ def _names(parameters: Fields, resource_type: str) -> bool:
     return any(tagged.get("ResourceType") == resource_type for tagged in parameters.get("TagSpecifications") or ())
 
 
-def _fleet_tag(order: _Order) -> dict[str, str]:
+def _fleet_tag(order: _FleetOrder) -> dict[str, str]:
     return {"aws:ec2:fleet-id": order.fleet_id} if order.fleet_id else {}
 
 
-def _told(option: _Option) -> Fields:
+def _overrides_entry(option: _LaunchOption) -> Fields:
     return {"LaunchTemplateSpecification": option.specification, "Overrides": option.override}
 
 
-def _made_entry(option: _Option, ids: Sequence[str], market: str) -> Fields:
+def _made_entry(option: _LaunchOption, ids: Sequence[str], capacity_type: str) -> Fields:
     return {
-        "LaunchTemplateAndOverrides": _told(option),
-        "Lifecycle": "spot" if market == "spot" else "on-demand",
+        "LaunchTemplateAndOverrides": _overrides_entry(option),
+        "Lifecycle": "spot" if capacity_type == "spot" else "on-demand",
         "InstanceIds": list(ids),
-        "InstanceType": option.way.pool.instance_type,
+        "InstanceType": option.target.pool.instance_type,
     }
 
 
-def _error_entry(option: _Option, error: Refusal, market: str) -> Fields:
+def _error_entry(option: _LaunchOption, error: Refusal, capacity_type: str) -> Fields:
     return {
-        "LaunchTemplateAndOverrides": _told(option),
-        "Lifecycle": "spot" if market == "spot" else "on-demand",
+        "LaunchTemplateAndOverrides": _overrides_entry(option),
+        "Lifecycle": "spot" if capacity_type == "spot" else "on-demand",
         "ErrorCode": error.code,
         "ErrorMessage": error.message,
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from support.aws.moto_side import ACCOUNT
+from support.aws.moto_backend import ACCOUNT
 from support.aws.queries import at, named, select
 from support.aws.wire import Fields, Refusal
 
@@ -35,7 +35,7 @@ class Image:
 
 
 class Release(NamedTuple):
-    """A release of every family: its day names it."""
+    """A release of all families, named by its day."""
 
     day: datetime
 
@@ -46,7 +46,7 @@ class Release(NamedTuple):
 
     @property
     def bottlerocket(self) -> str:
-        """Bottlerocket's own version, later for a later release."""
+        """Bottlerocket's version, which increases with the release."""
         return f"1.{50 + (self.day - _FIRST.day).days // 30}.0"
 
 
@@ -63,7 +63,7 @@ _FILTERS = {
 }
 _ROOT = "/aws/service"
 _AL2 = (("", "x86_64"), ("-arm64", "arm64"), ("-gpu", "x86_64"))
-#: Minor versions of Kubernetes from which a family is not published, or is (AWS-085).
+#: Kubernetes minor versions from which a family is, or is no longer, published (AWS-085).
 _FIRST_WITHOUT_AL2 = 33
 _FIRST_WITH_2025 = 35
 
@@ -75,7 +75,7 @@ def _image(name: str, architecture: str, release: Release, parameters: tuple[str
 
 
 def published(kubernetes: str, release: Release) -> Iterator[Image]:
-    """What the families publish for a Kubernetes version in a release, with the exact and the moving names."""
+    """What the families publish for a Kubernetes version in a release, with exact parameter names and ``latest`` names."""
     eks = f"{_ROOT}/eks/optimized-ami/{kubernetes}"
     minor = int(kubernetes.partition(".")[2])
     for suffix, architecture in _AL2 if minor < _FIRST_WITHOUT_AL2 else ():
@@ -101,7 +101,7 @@ def published(kubernetes: str, release: Release) -> Iterator[Image]:
 
 
 def _ubuntu(kubernetes: str, release: Release) -> Iterator[Image]:
-    """Canonical's images for EKS; their names have dates, their parameters move."""
+    """Canonical's images for EKS: names contain dates, parameters name the latest image."""
     for arch, architecture in (("amd64", "x86_64"), ("arm64", "arm64")):
         name = f"ubuntu-eks/k8s_{kubernetes}/images/hvm-ssd/ubuntu-jammy-22.04-{arch}-server-{release.day:%Y%m%d}"
         moving = f"{_ROOT}/canonical/ubuntu/eks/22.04/{kubernetes}/stable/current/{arch}/hvm/ebs-gp2/ami-id"
@@ -118,25 +118,25 @@ class Images:
         self.reset()
 
     def reset(self) -> None:
-        """The releases every test begins with."""
+        """The initial releases."""
         self._images.clear()
         self._parameters.clear()
         for release in RELEASES:
             self.release(release)
 
     def release(self, release: Release) -> None:
-        """All families publish images of a day; the moving names move on to them."""
+        """Publish images of a day for all families; ``latest`` parameters name them."""
         for kubernetes in self._kubernetes:
             for image in published(kubernetes, release):
                 self.add(image)
 
     def add(self, image: Image) -> None:
-        """Add an image or put one in the place of another of the same id."""
+        """Add an image, or replace the one with the same id."""
         self._images[image.image_id] = image
         self._parameters.update(dict.fromkeys(image.parameters, image.image_id))
 
     def deprecate(self, image_id: str, since: datetime) -> None:
-        """The image is deprecated from that time on."""
+        """Deprecate an image from a time on."""
         self.add(replace(self._images[image_id], deprecated_at=since))
 
     def remove(self, image_id: str) -> None:
@@ -152,12 +152,12 @@ class Images:
         return next(image for image in self._images.values() if image.name == name)
 
     def parameter(self, name: str) -> str | None:
-        """The value of a public parameter; None if it is not one of the table's. An ARN will do for a name."""
+        """The value of a public parameter; None if the double does not have it. An ARN is accepted as a name."""
         match = re.match(r"arn:[^:]+:ssm:[^:]*:[^:]*:parameter(/.*)", name)
         return self._parameters.get(match.group(1) if match else name)
 
     def describe(self, parameters: Fields, now: datetime) -> Fields:
-        """DescribeImages. Without ``IncludeDeprecated`` other people's deprecated images are not told of."""
+        """DescribeImages. Without ``IncludeDeprecated`` deprecated images of other accounts are left out."""
         wanted = parameters.get("ImageIds")
         entries = named(map(_entry, self._images.values()), "ImageId", wanted, "InvalidAMIID.NotFound")
         entries = [entry for entry in entries if _is_owned(entry, parameters.get("Owners") or ())]
@@ -170,7 +170,7 @@ class Images:
         return image.owner != ACCOUNT and (image.deprecated_at or _NEVER) <= now
 
     def check(self, image_id: str) -> Image:
-        """An image to launch. Raises ``Refusal``."""
+        """The image of a launch. Raises ``Refusal``."""
         if not re.fullmatch(r"ami-[0-9a-f]{8,17}", image_id):
             raise Refusal("InvalidAMIID.Malformed", f'Invalid id: "{image_id}" (expecting "ami-...")')
         image = self._images.get(image_id)

@@ -1,6 +1,6 @@
-"""Machines that were bought: what EC2 tells of them, their way through the states, their health (AWS-970, AWS-973 to AWS-976).
+"""Launched instances: how EC2 describes them, their states and status checks (AWS-970, AWS-973 to AWS-976).
 
-A machine's state follows from when it was bought and when it was told to go; nothing happens in the background.
+The state of an instance is computed from its launch and termination times; there is no background task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from support.aws.capacity import Pool
-from support.aws.moto_side import ACCOUNT
+from support.aws.moto_backend import ACCOUNT
 from support.aws.queries import at, select
 from support.aws.wire import Fields, Refusal
 
@@ -25,9 +25,9 @@ _BY_USER = ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User 
 
 @dataclass
 class Timing:
-    """How long a machine stays in a state, in seconds. A terminated one is told of for ``remembered``.
+    """How long an instance stays in a state, in seconds. A terminated one is described for ``remembered``.
 
-    ``visible_after`` is how late EC2's describe calls know of a new machine.
+    ``visible_after`` is the delay until EC2's describe calls return a new instance.
     """
 
     pending: float = 0.0
@@ -37,8 +37,8 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A machine. ``data`` is what its launch template and its request said together; times are seconds since the epoch."""
+class DoubleInstance:
+    """An instance. ``data`` is the launch data of template and request, merged; times are seconds since the epoch."""
 
     instance_id: str
     pool: Pool
@@ -64,18 +64,18 @@ class Machine:
 
     @property
     def provider_id(self) -> str:
-        """As the Node has it (AWS-465)."""
+        """The provider id of its Node (AWS-465)."""
         return f"aws:///{self.pool.zone}/{self.instance_id}"
 
     @property
     def is_alive(self) -> bool:
-        """Not told to go."""
+        """Not terminated or shutting down."""
         return self.ended_at is None
 
 
 @dataclass(frozen=True)
 class Health:
-    """What EC2's checks say of a machine, and what EC2 plans for it."""
+    """Status checks and scheduled events of an instance."""
 
     instance: str = "ok"
     system: str = "ok"
@@ -105,77 +105,79 @@ _STATUS_FILTERS = {
 
 @dataclass
 class Instances:
-    """All machines of the region. ``now`` is seconds since the epoch; ``released`` hears of every machine that ends."""
+    """All instances of the region. ``now`` is seconds since the epoch; ``released`` is called with terminated instances."""
 
     now: Callable[[], float]
-    released: Callable[[Machine], None]
+    released: Callable[[DoubleInstance], None]
     timing: Timing = field(default_factory=Timing)
-    machines: dict[str, Machine] = field(default_factory=dict)
+    by_id: dict[str, DoubleInstance] = field(default_factory=dict)
     consoles: dict[str, str] = field(default_factory=dict)
     _health: dict[str, Health] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Forget all."""
-        self.machines.clear()
+        """Remove all instances."""
+        self.by_id.clear()
         self.consoles.clear()
         self._health.clear()
         self.timing = Timing()
 
-    def add(self, machine: Machine) -> None:
-        """A machine was bought."""
-        self.machines[machine.instance_id] = machine
+    def add(self, instance: DoubleInstance) -> None:
+        """Add a launched instance."""
+        self.by_id[instance.instance_id] = instance
 
-    def alive(self) -> list[Machine]:
-        """Machines that were not told to go."""
-        return [machine for machine in self.machines.values() if machine.is_alive]
+    def alive(self) -> list[DoubleInstance]:
+        """Instances that are not terminated or shutting down."""
+        return [instance for instance in self.by_id.values() if instance.is_alive]
 
-    def state(self, machine: Machine) -> str:
-        """The state now."""
+    def state(self, instance: DoubleInstance) -> str:
+        """The current state."""
         now = self.now()
-        if machine.ended_at is None and machine.stopped:
+        if instance.ended_at is None and instance.stopped:
             return STOPPED
-        if machine.ended_at is None:
-            return RUNNING if now >= machine.launched_at + self.timing.pending else PENDING
-        return TERMINATED if now >= machine.ended_at + self.timing.shutting_down else SHUTTING_DOWN
+        if instance.ended_at is None:
+            return RUNNING if now >= instance.launched_at + self.timing.pending else PENDING
+        return TERMINATED if now >= instance.ended_at + self.timing.shutting_down else SHUTTING_DOWN
 
     def set_health(self, instance_id: str, health: Health) -> None:
-        """From now on the checks say so."""
+        """Set the status checks of an instance."""
         self._health[instance_id] = health
 
     def end(self, instance_id: str, reason: tuple[str, str] = _BY_USER) -> None:
-        """A machine is told to go; one that was told before goes on going."""
-        machine = self.machines[instance_id]
-        if machine.is_alive:
-            self.machines[instance_id] = replace(machine, ended_at=self.now(), end_reason=reason)
-            self.released(machine)
+        """Terminate an instance; no effect on one that is already shutting down."""
+        instance = self.by_id[instance_id]
+        if instance.is_alive:
+            self.by_id[instance_id] = replace(instance, ended_at=self.now(), end_reason=reason)
+            self.released(instance)
 
     def stop(self, instance_id: str) -> None:
-        """A machine is stopped: it keeps its place and does nothing."""
-        self.machines[instance_id] = replace(self.machines[instance_id], stopped=True)
+        """Stop an instance: it keeps its capacity and does not run."""
+        self.by_id[instance_id] = replace(self.by_id[instance_id], stopped=True)
 
     # -- answers --------------------------------------------------------------------------------------------------------------
 
     def describe(self, parameters: Fields) -> Fields:
         """DescribeInstances. Raises ``Refusal``."""
         wanted = parameters.get("InstanceIds") or ()
-        described = {machine.instance_id: machine for machine in self.machines.values() if self._is_told_of(machine)}
+        described = {instance.instance_id: instance for instance in self.by_id.values() if self._is_visible(instance)}
         _check_ids(wanted, described)
         result = [described[name] for name in dict.fromkeys(wanted)] if wanted else list(described.values())
         entries = select(map(self._entry, result), parameters.get("Filters"), _FILTERS)
-        return {"Reservations": [_purchase(entry) for entry in entries]}
+        return {"Reservations": [_reservation_entry(entry) for entry in entries]}
 
-    def _is_told_of(self, machine: Machine) -> bool:
+    def _is_visible(self, instance: DoubleInstance) -> bool:
         now = self.now()
         gone_at = (
-            None if machine.ended_at is None else machine.ended_at + self.timing.shutting_down + self.timing.remembered
+            None
+            if instance.ended_at is None
+            else instance.ended_at + self.timing.shutting_down + self.timing.remembered
         )
-        return machine.launched_at + self.timing.visible_after <= now and (gone_at is None or now < gone_at)
+        return instance.launched_at + self.timing.visible_after <= now and (gone_at is None or now < gone_at)
 
     def terminate(self, parameters: Fields) -> Fields:
         """TerminateInstances: all or none. Raises ``Refusal``."""
         wanted = list(dict.fromkeys(parameters.get("InstanceIds") or ()))
-        _check_ids(wanted, self.machines)
-        before = {name: self.state(self.machines[name]) for name in wanted}
+        _check_ids(wanted, self.by_id)
+        before = {name: self.state(self.by_id[name]) for name in wanted}
         for name in wanted:
             self.end(name)
         changes = [
@@ -189,35 +191,35 @@ class Instances:
         return {"TerminatingInstances": changes}
 
     def reboot(self, parameters: Fields) -> Fields:
-        """RebootInstances: the machines stay what they are, and running (K15-A124). Raises ``Refusal``."""
-        _check_ids(list(parameters.get("InstanceIds") or ()), self.machines)
+        """RebootInstances: the instances stay unchanged and running (K15-A124). Raises ``Refusal``."""
+        _check_ids(list(parameters.get("InstanceIds") or ()), self.by_id)
         return {}
 
     def check_tags(self, ids: Sequence[str]) -> None:
-        """Whether machines can be tagged. Raises ``Refusal``."""
-        _check_ids([name for name in ids if name.startswith("i-")], self.machines)
+        """Checks ids of instances to tag. Raises ``Refusal``."""
+        _check_ids([name for name in ids if name.startswith("i-")], self.by_id)
 
     def tag(self, ids: Sequence[str], tags: dict[str, str]) -> None:
-        """Tag machines."""
+        """Tag instances."""
         for name in ids:
-            machine = self.machines[name]
-            self.machines[name] = replace(machine, tags={**machine.tags, **tags})
+            instance = self.by_id[name]
+            self.by_id[name] = replace(instance, tags={**instance.tags, **tags})
 
     def describe_status(self, parameters: Fields) -> Fields:
-        """DescribeInstanceStatus: of running machines unless ``IncludeAllInstances``. Raises ``Refusal``."""
+        """DescribeInstanceStatus: of running instances unless ``IncludeAllInstances``. Raises ``Refusal``."""
         wanted = parameters.get("InstanceIds") or ()
-        _check_ids(wanted, self.machines)
-        result = [machine for name, machine in self.machines.items() if not wanted or name in wanted]
+        _check_ids(wanted, self.by_id)
+        result = [instance for name, instance in self.by_id.items() if not wanted or name in wanted]
         if not parameters.get("IncludeAllInstances"):
-            result = [machine for machine in result if self.state(machine) == RUNNING]
-        entries = [self._status(machine) for machine in result]
+            result = [instance for instance in result if self.state(instance) == RUNNING]
+        entries = [self._status(instance) for instance in result]
         return {"InstanceStatuses": select(entries, parameters.get("Filters"), _STATUS_FILTERS)}
 
     def console(self, parameters: Fields) -> Fields:
-        """GetConsoleOutput: the latest of a machine that runs, or what is kept of one that is gone. Raises ``Refusal``."""
+        """GetConsoleOutput: latest output of a running instance, kept output of a terminated one. Raises ``Refusal``."""
         name = parameters["InstanceId"]
-        _check_ids([name], self.machines)
-        state = self.state(self.machines[name])
+        _check_ids([name], self.by_id)
+        state = self.state(self.by_id[name])
         if parameters.get("Latest") and state != RUNNING:
             raise Refusal("UnsupportedOperation", "The latest console output is there while the instance runs.")
         shown = self.consoles.get(name, "") if parameters.get("Latest") or state == TERMINATED else ""
@@ -227,48 +229,48 @@ class Instances:
     def user_data(self, parameters: Fields) -> Fields:
         """DescribeInstanceAttribute, of the user data. Raises ``Refusal``."""
         name = parameters["InstanceId"]
-        _check_ids([name], self.machines)
-        return {"InstanceId": name, "UserData": {"Value": self.machines[name].data.get("UserData") or ""}}
+        _check_ids([name], self.by_id)
+        return {"InstanceId": name, "UserData": {"Value": self.by_id[name].data.get("UserData") or ""}}
 
-    def _status(self, machine: Machine) -> Fields:
-        health = self._health.get(machine.instance_id, Health())
+    def _status(self, instance: DoubleInstance) -> Fields:
+        health = self._health.get(instance.instance_id, Health())
         return {
-            "InstanceId": machine.instance_id,
-            "AvailabilityZone": machine.pool.zone,
-            "InstanceState": _state(self.state(machine)),
+            "InstanceId": instance.instance_id,
+            "AvailabilityZone": instance.pool.zone,
+            "InstanceState": _state(self.state(instance)),
             "InstanceStatus": _checks(health.instance, health.since),
             "SystemStatus": _checks(health.system, health.since),
             "Events": list(health.events),
         }
 
-    def _entry(self, machine: Machine) -> Fields:
-        state = self.state(machine)
+    def _entry(self, instance: DoubleInstance) -> Fields:
+        state = self.state(instance)
         entry: Fields = {
-            "InstanceId": machine.instance_id,
-            "ImageId": machine.image_id,
-            "InstanceType": machine.pool.instance_type,
+            "InstanceId": instance.instance_id,
+            "ImageId": instance.image_id,
+            "InstanceType": instance.pool.instance_type,
             "State": _state(state),
-            "Placement": _placement(machine, state),
-            "LaunchTime": datetime.fromtimestamp(machine.launched_at, UTC),
-            "SubnetId": machine.subnet_id,
-            "VpcId": machine.vpc_id,
-            "Architecture": machine.architecture,
-            "PrivateIpAddress": machine.private_ip,
-            "PrivateDnsName": machine.private_dns,
-            "Tags": [{"Key": key, "Value": machine.tags[key]} for key in sorted(machine.tags)],
+            "Placement": _placement(instance, state),
+            "LaunchTime": datetime.fromtimestamp(instance.launched_at, UTC),
+            "SubnetId": instance.subnet_id,
+            "VpcId": instance.vpc_id,
+            "Architecture": instance.architecture,
+            "PrivateIpAddress": instance.private_ip,
+            "PrivateDnsName": instance.private_dns,
+            "Tags": [{"Key": key, "Value": instance.tags[key]} for key in sorted(instance.tags)],
             "AmiLaunchIndex": 0,
             "ClientToken": "",
-            **_inherited(machine),
+            **_inherited(instance),
         }
-        if not machine.is_alive:
-            code, message = machine.end_reason
+        if not instance.is_alive:
+            code, message = instance.end_reason
             entry["StateReason"] = {"Code": code, "Message": message}
-        # A machine that is gone has neither addresses nor interfaces.
+        # A terminated instance has neither addresses nor interfaces.
         gone = {"NetworkInterfaces", "PrivateIpAddress", "SubnetId", "VpcId", "SecurityGroups", "BlockDeviceMappings"}
         return {key: value for key, value in entry.items() if state != TERMINATED or key not in gone}
 
 
-def _check_ids(wanted: Sequence[str], described: dict[str, Machine]) -> None:
+def _check_ids(wanted: Sequence[str], described: dict[str, DoubleInstance]) -> None:
     for name in wanted:
         if not re.fullmatch(r"i-[0-9a-f]{8,17}", name):
             raise Refusal("InvalidInstanceID.Malformed", f'Invalid id: "{name}"')
@@ -290,30 +292,30 @@ def _checks(status: str, since: datetime | None) -> Fields:
     return {"Status": status, "Details": [detail]}
 
 
-def _placement(machine: Machine, state: str) -> Fields:
-    asked = machine.data.get("Placement") or {}
+def _placement(instance: DoubleInstance, state: str) -> Fields:
+    asked = instance.data.get("Placement") or {}
     placement: Fields = {
-        "AvailabilityZone": machine.pool.zone,
-        "AvailabilityZoneId": machine.zone_id,
+        "AvailabilityZone": instance.pool.zone,
+        "AvailabilityZoneId": instance.zone_id,
         "Tenancy": asked.get("Tenancy") or "default",
     }
     if asked.get("GroupId"):
         placement["GroupId"] = asked["GroupId"]
-    # A partition EC2 chose itself is known once the machine runs.
-    partition = asked.get("PartitionNumber") or (machine.partition if state != PENDING else 0)
+    # A partition that EC2 chose is described once the instance runs.
+    partition = asked.get("PartitionNumber") or (instance.partition if state != PENDING else 0)
     return {**placement, "PartitionNumber": partition} if partition else placement
 
 
-def _inherited(machine: Machine) -> Fields:
-    """What a machine has from its launch template (AWS-970)."""
-    data = machine.data
+def _inherited(instance: DoubleInstance) -> Fields:
+    """What an instance has from its launch template (AWS-970)."""
+    data = instance.data
     interfaces = data.get("NetworkInterfaces") or [{"DeviceIndex": 0, "Groups": data.get("SecurityGroupIds") or []}]
     groups = [{"GroupId": name} for name in interfaces[0].get("Groups") or ()]
     entry: Fields = {
         "SecurityGroups": groups,
-        "NetworkInterfaces": [_interface(machine, index, interface) for index, interface in enumerate(interfaces)],
+        "NetworkInterfaces": [_interface(instance, index, interface) for index, interface in enumerate(interfaces)],
         "BlockDeviceMappings": [
-            _disk(machine, block_device_mapping) for block_device_mapping in data.get("BlockDeviceMappings") or ()
+            _disk(instance, block_device_mapping) for block_device_mapping in data.get("BlockDeviceMappings") or ()
         ],
         "Monitoring": {"State": "enabled" if (data.get("Monitoring") or {}).get("Enabled") else "disabled"},
         "MetadataOptions": {"State": "applied", **(data.get("MetadataOptions") or {})},
@@ -321,12 +323,12 @@ def _inherited(machine: Machine) -> Fields:
     profile = (data.get("IamInstanceProfile") or {}).get("Name")
     if profile:
         entry["IamInstanceProfile"] = {"Arn": f"arn:aws:iam::{ACCOUNT}:instance-profile/{profile}", "Id": "AIPA0DOUBLE"}
-    if machine.lifecycle in _LIFECYCLES:
-        entry["InstanceLifecycle"] = machine.lifecycle
-    if machine.lifecycle == "spot":
-        entry["SpotInstanceRequestId"] = f"sir-{machine.instance_id[2:10]}"
-    if machine.reservation_id:
-        entry["CapacityReservationId"] = machine.reservation_id
+    if instance.lifecycle in _LIFECYCLES:
+        entry["InstanceLifecycle"] = instance.lifecycle
+    if instance.lifecycle == "spot":
+        entry["SpotInstanceRequestId"] = f"sir-{instance.instance_id[2:10]}"
+    if instance.reservation_id:
+        entry["CapacityReservationId"] = instance.reservation_id
     asked = data.get("CapacityReservationSpecification")
     if asked:
         target = (asked.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
@@ -337,13 +339,13 @@ def _inherited(machine: Machine) -> Fields:
     return entry
 
 
-def _interface(machine: Machine, index: int, asked: Fields) -> Fields:
+def _interface(instance: DoubleInstance, index: int, asked: Fields) -> Fields:
     return {
-        "NetworkInterfaceId": f"eni-{machine.instance_id[2:15]}{index:04x}",
+        "NetworkInterfaceId": f"eni-{instance.instance_id[2:15]}{index:04x}",
         "InterfaceType": asked.get("InterfaceType") or "interface",
-        "SubnetId": machine.subnet_id,
-        "VpcId": machine.vpc_id,
-        "PrivateIpAddress": machine.private_ip if index == 0 else "",
+        "SubnetId": instance.subnet_id,
+        "VpcId": instance.vpc_id,
+        "PrivateIpAddress": instance.private_ip if index == 0 else "",
         "Groups": [{"GroupId": name} for name in asked.get("Groups") or ()],
         "Attachment": {
             "DeviceIndex": asked.get("DeviceIndex") or 0,
@@ -353,13 +355,13 @@ def _interface(machine: Machine, index: int, asked: Fields) -> Fields:
     }
 
 
-def _disk(machine: Machine, asked: Fields) -> Fields:
+def _disk(instance: DoubleInstance, asked: Fields) -> Fields:
     device = asked.get("DeviceName") or "/dev/xvda"
-    volume = f"vol-{machine.instance_id[2:14]}{sum(device.encode()):05x}"
+    volume = f"vol-{instance.instance_id[2:14]}{sum(device.encode()):05x}"
     ebs = {"VolumeId": volume, "Status": "attached", "DeleteOnTermination": True}
     return {"DeviceName": device, "Ebs": ebs}
 
 
-def _purchase(entry: Fields) -> Fields:
-    """Every machine is a purchase of its own, as fleets make them."""
+def _reservation_entry(entry: Fields) -> Fields:
+    """Each instance has its own EC2 reservation, as fleets create them."""
     return {"ReservationId": f"r-{entry['InstanceId'][2:]}", "OwnerId": ACCOUNT, "Instances": [entry]}

@@ -1,8 +1,8 @@
-"""A process that is killed between a request and its answer, at a moment that was chosen before.
+"""Kills a process between a request and its answer, at a kill point that the test chooses.
 
-Whoever answers the process (the double of AWS, the API server) goes ``around`` the ambush with each request. The one that the
-ambush waits for is the last of its process: it is never carried out, or carried out and nobody hears of it, or it arrives when
-the successor is asking for the same already.
+The servers of the process (the double of AWS, the API server) execute each request within ``KillTrigger.around``. The request of
+the kill point is the last of its process: it is not executed, or executed without an answer, or executed late, when the
+successor sends the same request.
 """
 
 from __future__ import annotations
@@ -21,113 +21,113 @@ from karpenter.model.clock import SystemClock
 from karpenter.providers.aws import aws_labels
 from karpenter.simulation.apiserver import DeleteOptions, MemoryServer, ServedResource, StoredEntry
 from karpenter.simulation.apiserver.object_store import JsonDict, Transform
-from support.aws.faults import Lost
+from support.aws.faults import ConnectionLost
 from support.aws.wire import Call
 
-#: Requests to the API server, by what they are for; calls of AWS go by the names of their operations.
-CREATE = "create claim"
-MARK = "write the purchase down"
-TELL = "write the machine down"
-DELETE = "delete claim"
-LET_GO = "let the claim go"
-#: The successor's question for what its predecessor bought.
-LOOK_BACK = "look for the machines of a purchase"
+#: Names of requests to the API server by purpose; calls of AWS have the names of their operations.
+CREATE = "create NodeClaim"
+RECORD_BATCH = "record launch batch"
+RECORD_INSTANCE = "record instance"
+DELETE = "delete NodeClaim"
+REMOVE_FINALIZER = "remove finalizer"
+#: The successor's request for the instances that its predecessor launched.
+FIND_BATCH = "find instances of batch"
 _LONGEST_SECONDS = 60.0
 _AT_ONCE = DeleteOptions()
 
 
-class Fate(StrEnum):
-    """What becomes of the request; its sender dies in any case."""
+class RequestOutcome(StrEnum):
+    """What happens to the request; its sender is killed in each case."""
 
-    NEVER = "never carried out"
-    UNHEARD = "carried out unheard"
-    LATE = "carried out late"
+    NOT_EXECUTED = "not executed"
+    ANSWER_LOST = "answer lost"
+    LATE = "executed late"
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The ``nth`` request of a kind from when the ambush is laid."""
+class KillPoint:
+    """The ``nth`` request of a kind after the trigger is armed."""
 
     request: str
     nth: int
-    fate: Fate
+    outcome: RequestOutcome
 
     def __str__(self) -> str:
-        return f"{self.request} {self.nth} {self.fate}"
+        return f"{self.request} {self.nth} {self.outcome}"
 
 
-class CutOff(Exception):
-    """The request is not carried out."""
+class NotExecuted(Exception):
+    """The request is not executed."""
 
 
-class Ambush:
-    """Waits for one moment at a time. Safe to use from several threads."""
+class KillTrigger:
+    """Kills a process at one kill point at a time. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._moment: Moment | None = None
+        self._kill_point: KillPoint | None = None
         self._left = 0
         self._kill: Callable[[], None] = lambda: None
         self._late: dict[str, threading.Event] = {}
 
-    def lay(self, moment: Moment, kill: Callable[[], None]) -> None:
-        """From now on."""
+    def arm(self, kill_point: KillPoint, kill: Callable[[], None]) -> None:
+        """Call ``kill`` at the next occurrence of the kill point."""
         with self._lock:
-            self._moment, self._left, self._kill = moment, moment.nth, kill
+            self._kill_point, self._left, self._kill = kill_point, kill_point.nth, kill
 
     @property
-    def is_sprung(self) -> bool:
-        """Whether the moment came and the process is dead."""
+    def has_fired(self) -> bool:
+        """Whether the kill point was reached and the process killed."""
         with self._lock:
-            return self._moment is None
+            return self._kill_point is None
 
     def release(self, request: str) -> None:
-        """Have a late request of this kind carried out now."""
+        """Execute a held request of this kind now."""
         with self._lock:
             held = self._late.pop(request, None)
         if held is not None:
             held.set()
 
     def release_all(self) -> None:
-        """Have every late request carried out now."""
+        """Execute all held requests now."""
         for request in list(self._late):
             self.release(request)
 
     @contextmanager
     def around(self, request: str) -> Iterator[None]:
-        """Carry a request out within. Raises ``CutOff`` where it is not to be."""
+        """Context in which a request is executed. Raises ``NotExecuted`` if it must not be."""
         self.release(request)
-        fate, held = self._meet(request)
-        if fate is Fate.NEVER:
-            raise CutOff(request)
+        outcome, held = self._match(request)
+        if outcome is RequestOutcome.NOT_EXECUTED:
+            raise NotExecuted(request)
         if held is not None:
             held.wait(_LONGEST_SECONDS)
         try:
             yield
         finally:
-            if fate is Fate.UNHEARD:
-                self._strike()
+            if outcome is RequestOutcome.ANSWER_LOST:
+                self._fire()
 
-    def _meet(self, request: str) -> tuple[Fate | None, threading.Event | None]:
+    def _match(self, request: str) -> tuple[RequestOutcome | None, threading.Event | None]:
         with self._lock:
-            if self._moment is None or self._moment.request != request or self._left <= 0:
+            if self._kill_point is None or self._kill_point.request != request or self._left <= 0:
                 return None, None
             self._left -= 1
             if self._left:
                 return None, None
-            fate = self._moment.fate
-            held = self._late.setdefault(request, threading.Event()) if fate is Fate.LATE else None
-        if fate is not Fate.UNHEARD:
-            self._strike()
-        return fate, held
+            outcome = self._kill_point.outcome
+            held = self._late.setdefault(request, threading.Event()) if outcome is RequestOutcome.LATE else None
+        if outcome is not RequestOutcome.ANSWER_LOST:
+            self._fire()
+        return outcome, held
 
-    def _strike(self) -> None:
+    def _fire(self) -> None:
         self._kill()
         with self._lock:
-            self._moment = None
+            self._kill_point = None
 
     def around_call(self, call: Call) -> AbstractContextManager[None]:
-        """As ``around``, for a call of AWS."""
+        """Same as ``around``, for a call of AWS."""
         return self._around_call(_kind(call))
 
     @contextmanager
@@ -135,8 +135,8 @@ class Ambush:
         try:
             with self.around(request):
                 yield
-        except CutOff as error:
-            raise Lost from error
+        except NotExecuted as error:
+            raise ConnectionLost from error
 
 
 def _kind(call: Call) -> str:
@@ -144,43 +144,43 @@ def _kind(call: Call) -> str:
     if call.parameters.get("DryRun") or template.startswith("karpenter.k8s.aws/dry-run-"):
         return ""
     asked = {entry.get("Name") for entry in call.parameters.get("Filters") or ()}
-    return LOOK_BACK if f"tag:{aws_labels.LAUNCH_BATCH}" in asked else call.operation
+    return FIND_BATCH if f"tag:{aws_labels.LAUNCH_BATCH}" in asked else call.operation
 
 
 class WatchedServer(MemoryServer):
-    """An API server whose writes to claims go around an ambush."""
+    """An API server that executes writes of NodeClaims within ``KillTrigger.around``."""
 
-    def __init__(self, ambush: Ambush) -> None:
-        self._ambush = ambush
+    def __init__(self, kill_trigger: KillTrigger) -> None:
+        self._kill_trigger = kill_trigger
         super().__init__(SystemClock())
 
     def create(self, resource: ServedResource, namespace: str, body: JsonObject) -> StoredEntry:
-        """As the base."""
+        """Same as the base class."""
         with self._around(CREATE if _is_claim(resource) else ""):
             return super().create(resource, namespace, body)
 
     def update(self, resource: ServedResource, namespace: str, name: str, change: Transform) -> StoredEntry:
-        """As the base."""
+        """Same as the base class."""
         with ExitStack() as stack:
             return super().update(resource, namespace, name, self._watched(resource, change, stack))
 
     def update_status(self, resource: ServedResource, namespace: str, name: str, change: Transform) -> StoredEntry:
-        """As the base."""
+        """Same as the base class."""
         with ExitStack() as stack:
             return super().update_status(resource, namespace, name, self._watched(resource, change, stack))
 
     def delete(
         self, resource: ServedResource, namespace: str, name: str, options: DeleteOptions = _AT_ONCE
     ) -> StoredEntry:
-        """As the base."""
+        """Same as the base class."""
         with self._around(DELETE if _is_claim(resource) else ""):
             return super().delete(resource, namespace, name, options)
 
     def _watched(self, resource: ServedResource, change: Transform, stack: ExitStack) -> Transform:
         def watched(old: JsonDict) -> JsonDict:
-            before = _said(old)
+            before = _claim_facts(old)
             new = change(old)
-            stack.enter_context(self._around(_purpose(before, _said(new)) if _is_claim(resource) else ""))
+            stack.enter_context(self._around(_request_of(before, _claim_facts(new)) if _is_claim(resource) else ""))
             return new
 
         return watched
@@ -188,9 +188,9 @@ class WatchedServer(MemoryServer):
     @contextmanager
     def _around(self, request: str) -> Iterator[None]:
         try:
-            with self._ambush.around(request):
+            with self._kill_trigger.around(request):
                 yield
-        except CutOff as error:
+        except NotExecuted as error:
             raise ServerUnavailable(f"{request}: the connection broke") from error
 
 
@@ -198,13 +198,16 @@ def _is_claim(resource: ServedResource) -> bool:
     return resource.kind.plural == NODE_CLAIM.plural
 
 
-def _said(claim: Mapping[str, Any]) -> tuple[str, str, bool]:
-    """Purchase, machine, and whether anything holds the claim."""
+def _claim_facts(claim: Mapping[str, Any]) -> tuple[str, str, bool]:
+    """Launch batch, instance, and whether the NodeClaim has finalizers."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     notes = metadata.get("annotations") or {}
     return notes.get(aws_labels.LAUNCH_BATCH, ""), status.get("providerID", ""), bool(metadata.get("finalizers"))
 
 
-def _purpose(before: tuple[str, str, bool], after: tuple[str, str, bool]) -> str:
+def _request_of(before: tuple[str, str, bool], after: tuple[str, str, bool]) -> str:
     changed = (old != new for old, new in zip(before, after, strict=True))
-    return next((name for name, is_it in zip((MARK, TELL, LET_GO), changed, strict=True) if is_it), "")
+    return next(
+        (name for name, is_it in zip((RECORD_BATCH, RECORD_INSTANCE, REMOVE_FINALIZER), changed, strict=True) if is_it),
+        "",
+    )

@@ -1,17 +1,17 @@
-"""Subnets, security groups and instance profiles as a purchase sees them; moto keeps them (AWS-964, AWS-965, AWS-971)."""
+"""Subnets, security groups and instance profiles that launches read from moto (AWS-964, AWS-965, AWS-971)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_network
 
-from support.aws.instances import Machine
-from support.aws.moto_side import Moto
+from support.aws.instances import DoubleInstance
+from support.aws.moto_backend import Moto
 from support.aws.wire import Fields, Refusal
 
 
 class Network:
-    """Reads moto once and again after ``forget``."""
+    """Reads of moto, cached until ``forget``."""
 
     def __init__(self, moto: Moto) -> None:
         self._moto = moto
@@ -20,7 +20,7 @@ class Network:
         self._profiles: set[str] = set()
 
     def forget(self) -> None:
-        """Something was changed in moto."""
+        """Clear the cache after a change in moto."""
         self._subnets = {}
         self._groups = {}
         self._profiles = set()
@@ -43,11 +43,11 @@ class Network:
         return str((self._subnet(subnet_id) or {}).get("AvailabilityZone", ""))
 
     def vpc(self, subnet_id: str) -> str:
-        """The network of a subnet."""
+        """The VPC of a subnet."""
         return str((self._subnet(subnet_id) or {}).get("VpcId", ""))
 
     def check(self, subnet_id: str, groups: Sequence[str]) -> None:
-        """Whether machines can be in a subnet with security groups. Raises ``Refusal``."""
+        """Check that a subnet and security groups exist in one VPC. Raises ``Refusal``."""
         if self._subnet(subnet_id) is None:
             raise Refusal("InvalidSubnetID.NotFound", f"The subnet ID '{subnet_id}' does not exist")
         for group in groups:
@@ -60,7 +60,7 @@ class Network:
                 )
 
     def check_profile(self, name: str | None) -> None:
-        """Whether EC2 knows an instance profile. Raises ``Refusal``."""
+        """Check that an instance profile exists. Raises ``Refusal``."""
         if not name or name in self._profiles:
             return
         try:
@@ -72,27 +72,27 @@ class Network:
             ) from None
         self._profiles.add(name)
 
-    def free_addresses(self, entry: Fields, machines: Sequence[Machine]) -> int:
-        """Addresses a subnet has left, with the machines in it."""
-        taken = sum(machine.addresses for machine in machines if machine.subnet_id == entry["SubnetId"])
+    def free_addresses(self, entry: Fields, instances: Sequence[DoubleInstance]) -> int:
+        """Free addresses of a subnet with these instances."""
+        taken = sum(instance.addresses for instance in instances if instance.subnet_id == entry["SubnetId"])
         return max(0, int(entry["AvailableIpAddressCount"]) - taken)
 
-    def check_addresses(self, subnet_id: str, wanted: int, machines: Sequence[Machine]) -> None:
-        """Whether a subnet has so many addresses left. Raises ``Refusal``."""
+    def check_addresses(self, subnet_id: str, wanted: int, instances: Sequence[DoubleInstance]) -> None:
+        """Check that a subnet has enough free addresses. Raises ``Refusal``."""
         entry = self._subnet(subnet_id)
-        if entry is None or self.free_addresses(entry, machines) < wanted:
+        if entry is None or self.free_addresses(entry, instances) < wanted:
             raise Refusal(
                 "InsufficientFreeAddressesInSubnet",
                 f"There are not enough free addresses in subnet '{subnet_id}' to satisfy the requested number of instances.",
             )
 
     def address(self, subnet_id: str, number: int) -> str:
-        """An address of a subnet: the first four are AWS's own."""
+        """An address of a subnet: AWS reserves the first four."""
         network = ip_network((self._subnet(subnet_id) or {})["CidrBlock"])
         return str(network[4 + number % (network.num_addresses - 5)])
 
     def host_name(self, address: str) -> str:
-        """The private name of an address."""
+        """The private DNS name of an address."""
         region = self._moto.region
         domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
         return f"ip-{address.replace('.', '-')}.{domain}"

@@ -1,4 +1,4 @@
-"""What a booted machine writes: its Node. Pure: from a machine and what it was told to what should be written."""
+"""The Node of a booted instance, from the description of the instance and its bootstrap configuration. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from karpenter.kube.protocol import Json, JsonObject
 from karpenter.model import conditions as states
 from karpenter.model import labels
 from karpenter.model import resources as res
-from support.aws.bootstrap import Joining
+from support.aws.bootstrap import BootstrapConfig
 from support.aws.wire import Fields
 
 NOT_READY = Taint(key=labels.NOT_READY_TAINT, effect="NoSchedule")
@@ -24,8 +24,8 @@ _READY = "Ready"
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine as the double tells of it."""
+class InstanceDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance as ``Control.instances`` describes it."""
 
     instance_id: str
     provider_id: str
@@ -41,22 +41,22 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     user_data: str
 
 
-def new_node(machine: Seen, joining: Joining, region: str, now: datetime) -> Node:
-    """The Node a kubelet registers, with what the cloud controller adds to it; not ready yet."""
-    capacity, allocatable = _resources(machine, joining)
-    windows = machine.image_name.startswith("Windows")
+def new_node(instance: InstanceDescription, config: BootstrapConfig, region: str, now: datetime) -> Node:
+    """The Node that a kubelet registers, with the labels of the cloud controller manager; not ready."""
+    capacity, allocatable = _resources(instance, config)
+    windows = instance.image_name.startswith("Windows")
     own = {
-        "kubernetes.io/hostname": machine.private_dns,
-        labels.ARCH: _ARCHITECTURES[machine.architecture],
+        "kubernetes.io/hostname": instance.private_dns,
+        labels.ARCH: _ARCHITECTURES[instance.architecture],
         labels.OS: "windows" if windows else "linux",
-        labels.INSTANCE_TYPE: machine.instance_type,
-        labels.ZONE: machine.zone,
+        labels.INSTANCE_TYPE: instance.instance_type,
+        labels.ZONE: instance.zone,
         labels.REGION: region,
-        "topology.k8s.aws/zone-id": machine.zone_id,
+        "topology.k8s.aws/zone-id": instance.zone_id,
     }
     return Node(
-        metadata=ObjectMeta(name=machine.private_dns, labels={**joining.labels, **own}),
-        spec=NodeSpec(provider_id=machine.provider_id, taints=(*joining.taints, NOT_READY)),
+        metadata=ObjectMeta(name=instance.private_dns, labels={**config.labels, **own}),
+        spec=NodeSpec(provider_id=instance.provider_id, taints=(*config.taints, NOT_READY)),
         status=NodeStatus(
             capacity=res.resources_to_wire(capacity),
             allocatable=res.resources_to_wire(allocatable),
@@ -65,14 +65,14 @@ def new_node(machine: Seen, joining: Joining, region: str, now: datetime) -> Nod
     )
 
 
-def _resources(machine: Seen, joining: Joining) -> tuple[res.Resources, res.Resources]:
-    shape = _shape(INSTANCE_TYPES[machine.instance_type])
+def _resources(instance: InstanceDescription, config: BootstrapConfig) -> tuple[res.Resources, res.Resources]:
+    shape = _shape(INSTANCE_TYPES[instance.instance_type])
     capacity = formulas.instance_capacity(shape)
-    if joining.max_pods is not None:
-        capacity = {**capacity, res.PODS: joining.max_pods * res.ONE_UNIT}
+    if config.max_pods is not None:
+        capacity = {**capacity, res.PODS: config.max_pods * res.ONE_UNIT}
     kept = formulas.instance_overhead(shape)
     told = {
-        name: amount for name, amount in res.parse_resources(joining.reserved).items() if name in (res.CPU, res.MEMORY)
+        name: amount for name, amount in res.parse_resources(config.reserved).items() if name in (res.CPU, res.MEMORY)
     }
     return capacity, {**capacity, **res.subtract({name: capacity[name] for name in kept}, {**kept, **told})}
 
@@ -99,7 +99,7 @@ def _readiness(status: str, reason: str, now: datetime) -> Condition:
 
 
 def readiness_patch(node: Node, status: str, reason: str, now: datetime) -> JsonObject | None:
-    """Patch of the Node's status to that readiness; None if it has it. Conditions of others stay."""
+    """Patch of the Node's Ready condition; None if nothing changes. Other conditions stay."""
     condition = states.find_condition(node.status.conditions, _READY)
     if condition is not None and condition.status == status:
         return None

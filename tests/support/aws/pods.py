@@ -1,4 +1,4 @@
-"""Pods on the double's Nodes: a bound one runs after a while, a deleted one is gone after a while."""
+"""Simulates pods on the double's Nodes: a bound pod runs and a deleted pod is removed after a delay."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from karpenter.runtime.reconciler import OnReconcileError, Reconciler
 _WORKERS = 16
 
 
-class Pods:
-    """Plays the containers of every pod that is bound to a Node that ``runs`` says yes to."""
+class SimulatedPods:
+    """Simulates the containers of pods that are bound to Nodes for which ``runs`` is true."""
 
     def __init__(
         self, kube: Kube, clock: Clock, runs: Callable[[str], bool], on_fault: OnReconcileError[ObjectKey]
@@ -28,20 +28,20 @@ class Pods:
         self._runs = runs
         self._informer = Informer(kube, POD)
         self._informer.subscribe(self._on_pod)
-        self._queue: Reconciler[ObjectKey] = Reconciler("pods", self._look, _WORKERS, on_error=on_fault)
+        self._queue: Reconciler[ObjectKey] = Reconciler("pods", self._reconcile, _WORKERS, on_error=on_fault)
         self.start = timedelta(0)
         self.stop = timedelta(0)
 
     def parts(self) -> tuple[Informer[Pod], Reconciler[ObjectKey]]:
-        """What has to run."""
+        """Informer and reconciler, which the caller must run."""
         return self._informer, self._queue
 
     def on(self, node: str) -> list[Pod]:
         """Pods bound to a Node."""
         return [pod for pod in self._informer if pod.spec.node_name == node]
 
-    def look_again(self, node: str) -> None:
-        """A Node came up."""
+    def reconcile_pods_of(self, node: str) -> None:
+        """Reconcile the pods of a Node that started."""
         for pod in self.on(node):
             self._queue.add(ObjectKey(pod.metadata.namespace, pod.metadata.name))
 
@@ -49,7 +49,7 @@ class Pods:
         if new is not None and self._runs(new.spec.node_name):
             self._queue.add(ObjectKey(new.metadata.namespace, new.metadata.name))
 
-    async def _look(self, key: ObjectKey) -> float | None:
+    async def _reconcile(self, key: ObjectKey) -> float | None:
         pod = self._informer.get(key.name, key.namespace)
         if pod is None or not self._runs(pod.spec.node_name):
             return None
@@ -57,7 +57,7 @@ class Pods:
         if pod.metadata.deletion_timestamp is not None:
             due = simulated_kubelet.stop_due(pod, self.stop, now)
             if due <= now:
-                await self.end(pod)
+                await self.remove(pod)
                 return None
             return (due - now).total_seconds()
         if pod.status.phase not in ("", "Pending"):
@@ -74,8 +74,8 @@ class Pods:
         except NotFound:
             return
 
-    async def end(self, pod: Pod) -> None:
-        """The pod is gone, but for finalizers."""
+    async def remove(self, pod: Pod) -> None:
+        """Delete a pod without a grace period. Finalizers are kept."""
         metadata = pod.metadata
         try:
             await self._kube.delete(POD, metadata.name, metadata.namespace, uid=metadata.uid, grace_period_seconds=0)

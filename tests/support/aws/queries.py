@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from support.aws.wire import Fields, Refusal
 
-#: What an entry has under a filter's name.
+#: Reads the values of an entry that a filter compares.
 Reader = Callable[[Fields], Iterable[str]]
 
 
 class Paging(NamedTuple):
-    """The key of an answer's list, and the largest page EC2 gives."""
+    """The key of the list in an answer, and EC2's largest page size."""
 
     key: str
     largest: int = 1000
 
 
-#: A describe call without an entry answers in one piece, and ``MaxResults`` is nothing it knows.
+#: A describe call without an entry answers in one page and does not accept ``MaxResults``.
 PAGED = {
     "DescribeInstanceTypes": Paging("InstanceTypes", 100),
     "DescribeInstanceTypeOfferings": Paging("InstanceTypeOfferings"),
@@ -33,7 +33,7 @@ PAGED = {
     "DescribeInstances": Paging("Reservations"),
     "DescribeInstanceStatus": Paging("InstanceStatuses"),
 }
-#: Calls that give everything unless asked for pages; the others end a page at their largest anyway.
+#: Calls that return everything unless pages are requested; all others always page.
 _WHOLE = frozenset({"DescribeInstances", "DescribeImages", "DescribeSubnets"})
 #: Calls that cannot take ids and a page size at once.
 _IDS = {
@@ -45,7 +45,7 @@ _IDS = {
 
 
 def page(operation: str, parameters: Fields, answer: Fields) -> Fields:
-    """The piece of an answer that was asked for, and the token of the next one. Raises ``Refusal``."""
+    """The requested page of an answer, with the token of the next one. Raises ``Refusal``."""
     paging = PAGED.get(operation)
     if paging is None:
         return answer
@@ -83,7 +83,7 @@ def _start(parameters: Fields) -> int:
 
 
 def select(entries: Iterable[Fields], filters: Sequence[Fields] | None, readers: Mapping[str, Reader]) -> list[Fields]:
-    """Entries that pass every filter; within a filter any value will do. Raises ``Refusal`` for an unknown filter."""
+    """Entries that pass every filter; any value of a filter matches. Raises ``Refusal`` for an unknown filter."""
     result = list(entries)
     for entry_filter in filters or ():
         read = _reader(entry_filter["Name"], readers)
@@ -112,7 +112,7 @@ def tag_values(key: str) -> Reader:
 
 
 def at(*path: str) -> Reader:
-    """Reads the value at a path of keys; a list on the way is read through."""
+    """Reads the values at a path of keys; reads all elements of a list on the path."""
 
     def read(entry: Fields) -> list[str]:
         result: list[object] = [entry]

@@ -1,4 +1,4 @@
-"""What was asked, and what was answered before: the record of all calls, and client tokens."""
+"""Recorded calls, and answers by client token."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from support.aws.wire import Call, Fields, Refusal
 
-#: Operations that buy or make something once for a token.
+#: Operations that are idempotent by client token.
 TOKENED = frozenset({"CreateFleet", "RunInstances", "CreateLaunchTemplate", "CreateCapacityReservation"})
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A call and how it ended: ``code`` is empty for one that was carried out. ``at`` is seconds since the epoch."""
+class RecordedCall:
+    """A call and its result: ``code`` is empty for a call that succeeded. ``at`` is seconds since the epoch."""
 
     service: str
     operation: str
@@ -25,41 +25,41 @@ class Recorded:
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether nothing was meant to happen."""
+        """Whether the call is a dry run."""
         return bool(self.parameters.get("DryRun"))
 
 
 @dataclass
 class Calls:
-    """All calls, in the order in which they were answered."""
+    """All calls, in the order of their answers."""
 
-    all: list[Recorded] = field(default_factory=list)
+    all: list[RecordedCall] = field(default_factory=list)
 
-    def of(self, operation: str) -> list[Recorded]:
-        """Calls of an operation, dry runs too."""
+    def of(self, operation: str) -> list[RecordedCall]:
+        """Calls of an operation, including dry runs."""
         return [call for call in self.all if call.operation == operation]
 
-    def carried_out(self, operation: str) -> list[Recorded]:
-        """Calls of an operation that did what they asked for."""
+    def carried_out(self, operation: str) -> list[RecordedCall]:
+        """Successful calls of an operation, without dry runs."""
         return [call for call in self.of(operation) if not call.code]
 
     def clear(self) -> None:
-        """From here on."""
+        """Clear the record."""
         self.all.clear()
 
 
 @dataclass
-class Tokens:
-    """Answers by client token: who repeats a request gets the answer again and buys nothing; a changed one is refused."""
+class ClientTokens:
+    """Answers by client token: a repeated request gets the same answer without effect; a changed request is refused."""
 
     _given: dict[tuple[str, str], tuple[str, Fields]] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Forget all."""
+        """Clear all tokens."""
         self._given.clear()
 
     def find(self, call: Call) -> Fields | None:
-        """The answer given before. Raises ``Refusal``."""
+        """The earlier answer to the same token. Raises ``Refusal``."""
         key = self._key(call)
         if key is None or key not in self._given:
             return None
@@ -72,7 +72,7 @@ class Tokens:
         return answer
 
     def keep(self, call: Call, answer: Fields) -> None:
-        """A call with a token was carried out."""
+        """Store the answer to a call with a token."""
         key = self._key(call)
         if key is not None:
             self._given[key] = (_said(call), answer)

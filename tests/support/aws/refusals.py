@@ -1,4 +1,4 @@
-"""Calls to AWS that are refused: by boto3's own clients, and through our session."""
+"""Helpers for calls that AWS refuses: through boto3 clients and through our session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from karpenter.providers.aws.aws_errors import AwsError
 
 @contextmanager
 def refused(code: str) -> Iterator[dict[str, Any]]:
-    """The call of a boto3 client within is refused with a code; what is yielded has the ``Message`` afterwards."""
+    """Expect that the boto3 call within is refused with a code; the yielded dict has the ``Message`` afterwards."""
     error: dict[str, Any] = {}
     with pytest.raises(ClientError) as caught:
         yield error
@@ -23,7 +23,7 @@ def refused(code: str) -> Iterator[dict[str, Any]]:
 
 
 async def refused_call(call: Awaitable[object], code: str) -> AwsError:
-    """The error that a call of our session ends with, which has this code."""
+    """The error of a call of our session, which must have this code."""
     with pytest.raises(AwsError) as caught:
         await call
     assert caught.value.code == code

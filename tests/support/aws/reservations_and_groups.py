@@ -1,4 +1,4 @@
-"""What an account has besides machines: capacity reservations and placement groups (AWS-977)."""
+"""Capacity reservations and placement groups of an account (AWS-977)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import uuid4
 
-from support.aws.moto_side import ACCOUNT
+from support.aws.moto_backend import ACCOUNT
 from support.aws.queries import at, named, select
 from support.aws.wire import Fields, Refusal
 
@@ -26,7 +26,7 @@ _GROUP_FILTERS = {
 
 @dataclass(frozen=True)
 class Reservation:
-    """A capacity reservation. ``available`` machines of ``total`` are not in use."""
+    """A capacity reservation for ``total`` instances, of which ``available`` are unused."""
 
     instance_type: str
     zone: str
@@ -54,20 +54,20 @@ class Group:
     group_id: str = ""
 
 
-class Holdings:
-    """The account's reservations and groups."""
+class ReservationsAndGroups:
+    """The account's capacity reservations and placement groups."""
 
     def __init__(self) -> None:
         self.reservations: dict[str, Reservation] = {}
         self.groups: dict[str, Group] = {}
 
     def reset(self) -> None:
-        """Forget all."""
+        """Remove all."""
         self.reservations.clear()
         self.groups.clear()
 
     def reserve(self, reservation: Reservation) -> str:
-        """Add a reservation, all of it free unless it says otherwise; its id."""
+        """Add a reservation; return its id. All of it is available unless it says otherwise."""
         made = replace(
             reservation,
             reservation_id=reservation.reservation_id or f"cr-{uuid4().hex[:17]}",
@@ -77,13 +77,13 @@ class Holdings:
         return made.reservation_id
 
     def group(self, group: Group) -> str:
-        """Add a placement group; its id."""
+        """Add a placement group; return its id."""
         made = replace(group, group_id=group.group_id or f"pg-{uuid4().hex[:17]}")
         self.groups[made.group_id] = made
         return made.group_id
 
     def take(self, reservation_id: str) -> None:
-        """A machine moves into a reservation. Raises ``Refusal``."""
+        """Use one instance of a reservation. Raises ``Refusal``."""
         reservation = self.reservations.get(reservation_id)
         if reservation is None:
             raise Refusal(
@@ -97,7 +97,7 @@ class Holdings:
         self.reservations[reservation_id] = replace(reservation, available=reservation.available - 1)
 
     def give_back(self, reservation_id: str) -> None:
-        """A machine is out of its reservation."""
+        """Return one instance to its reservation."""
         reservation = self.reservations.get(reservation_id)
         if reservation is not None:
             self.reservations[reservation_id] = replace(

@@ -1,4 +1,4 @@
-"""What most tests of the AWS provider begin with: subnets, a security group and a profile that selectors find, and a request."""
+"""Resources for tests of the AWS provider: subnets, a security group and an instance profile that selectors find; requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.aws.clients import Place, client
+from support.aws.clients import AwsEndpoint, client
 from support.aws.wire import Fields
 
 TAG = {"Key": "karpenter.sh/discovery", "Value": "test"}
@@ -16,7 +16,7 @@ STANDARD = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/standar
 
 @dataclass(frozen=True)
 class Seeds:
-    """Ids of what was made; subnets by zone."""
+    """Ids of the created resources; subnets by zone."""
 
     vpc: str
     subnets: dict[str, str]
@@ -25,8 +25,8 @@ class Seeds:
     image: str
 
 
-def seed(double: Place, addresses: int = 24) -> Seeds:
-    """A network with a subnet of ``addresses`` prefix bits in each of the zones a, b and c, all with the discovery tag."""
+def seed(double: AwsEndpoint, addresses: int = 24) -> Seeds:
+    """Create a VPC with a subnet of prefix length ``addresses`` in each of the zones a, b and c, all with the discovery tag."""
     ec2, iam = client(double, "ec2"), client(double, "iam")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnets = {}
@@ -44,7 +44,7 @@ def seed(double: Place, addresses: int = 24) -> Seeds:
 
 
 def template(seeds: Seeds, user_data: bytes = b"", **more: Any) -> Fields:
-    """The data of a launch template such as the provider makes."""
+    """Launch template data such as the provider creates."""
     return {
         "ImageId": seeds.image,
         "UserData": base64.b64encode(user_data).decode(),
@@ -57,8 +57,8 @@ def template(seeds: Seeds, user_data: bytes = b"", **more: Any) -> Fields:
     }
 
 
-def fleet(seeds: Seeds, types: Sequence[str], market: str = "on-demand", units: int = 1, **more: Any) -> Fields:
-    """A CreateFleet request of the template ``nodes``: every type in every subnet, the earlier type preferred."""
+def fleet(seeds: Seeds, types: Sequence[str], capacity_type: str = "on-demand", units: int = 1, **more: Any) -> Fields:
+    """A CreateFleet request of the template ``nodes``: every type in every subnet; earlier types have priority."""
     strategies = {
         "spot": {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}},
         "on-demand": {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}},
@@ -70,7 +70,7 @@ def fleet(seeds: Seeds, types: Sequence[str], market: str = "on-demand", units: 
     ]
     return {
         "Type": "instant",
-        "TargetCapacitySpecification": {"TotalTargetCapacity": units, "DefaultTargetCapacityType": market},
+        "TargetCapacitySpecification": {"TotalTargetCapacity": units, "DefaultTargetCapacityType": capacity_type},
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {"LaunchTemplateName": "nodes", "Version": "$Latest"},
@@ -80,6 +80,6 @@ def fleet(seeds: Seeds, types: Sequence[str], market: str = "on-demand", units: 
         "TagSpecifications": [
             {"ResourceType": "instance", "Tags": [{"Key": "karpenter.sh/nodepool", "Value": "default"}]}
         ],
-        **strategies.get(market, {}),
+        **strategies.get(capacity_type, {}),
         **more,
     }

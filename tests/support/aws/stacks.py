@@ -1,7 +1,7 @@
-"""A stand-in for CloudFormation: which resources of a template come to be, and whose names are taken.
+"""A test double of CloudFormation: which resources of a template are created, and which names are in use.
 
 It resolves parameters, conditions and ``Fn::If``, knows which properties name a resource in an account, and refuses what AWS
-refuses: a name that something outside the stack has, and an access entry on a cluster of authentication mode CONFIG_MAP.
+refuses: a name that a resource outside the stack has, and an access entry on a cluster of authentication mode CONFIG_MAP.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Template = Mapping[str, Any]
-#: The properties that name a resource. Types not listed get a name of the stack's, which nothing else has.
+#: The properties that name a resource. Types not listed get a generated, unique name.
 NAMING_PROPERTIES = {
     "AWS::IAM::Role": ("RoleName",),
     "AWS::IAM::ManagedPolicy": ("ManagedPolicyName",),
@@ -23,12 +23,12 @@ Identity = tuple[str, ...]
 
 
 class DeploymentFailed(Exception):
-    """The stack rolls back: one line with the resource and the reason."""
+    """The stack rolls back; the message has the resource and the reason."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Logical IDs by what a deployment did with them."""
+    """Logical IDs that a deployment created, updated and deleted."""
 
     created: tuple[str, ...]
     updated: tuple[str, ...]
@@ -40,12 +40,12 @@ class StackAccount:
     """An account with one cluster of an authentication mode, and the stacks in it."""
 
     authentication_mode: str = "API_AND_CONFIG_MAP"
-    #: What others made, as eksctl does: type and naming properties.
+    #: Resources outside the stacks, for example of eksctl: type and naming properties.
     foreign: set[Identity] = field(default_factory=set)
     _stacks: dict[str, dict[str, Identity]] = field(default_factory=dict)
 
     def deploy(self, stack: str, template: Template, **parameters: str) -> Changes:
-        """Create or update a stack. Raises ``DeploymentFailed``, and then nothing has changed."""
+        """Create or update a stack. Raises ``DeploymentFailed``, without any change."""
         wanted = {
             logical: _identity(stack, logical, resource) for logical, resource in active(template, parameters).items()
         }
@@ -68,7 +68,7 @@ class StackAccount:
 
 
 def active(template: Template, parameters: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
-    """The resources of a template whose conditions hold, with what depends on conditions resolved."""
+    """The resources of a template whose conditions hold, with conditional values resolved."""
     unknown = parameters.keys() - template.get("Parameters", {}).keys()
     if unknown:
         raise DeploymentFailed(f"parameters {', '.join(sorted(unknown))} do not exist in the template")

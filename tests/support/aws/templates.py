@@ -19,7 +19,7 @@ _FILTERS = {"launch-template-name": at("LaunchTemplateName")}
 
 @dataclass(frozen=True)
 class Template:
-    """A launch template with its one version."""
+    """A launch template with one version."""
 
     template_id: str
     name: str
@@ -38,11 +38,11 @@ class Templates:
         return iter(self._templates.values())
 
     def reset(self) -> None:
-        """Forget all."""
+        """Remove all launch templates."""
         self._templates.clear()
 
     def check(self, parameters: Fields) -> None:
-        """Whether a template could be made. Raises ``Refusal``."""
+        """Checks of CreateLaunchTemplate. Raises ``Refusal``."""
         name = parameters.get("LaunchTemplateName") or ""
         if len(name) < _SHORTEST_NAME:
             raise Refusal(
@@ -72,7 +72,7 @@ class Templates:
         return {"LaunchTemplate": _entry(template)}
 
     def find(self, specification: Fields) -> Template:
-        """The template a request names. Raises ``Refusal``."""
+        """The template that a request names. Raises ``Refusal``."""
         name, template_id = specification.get("LaunchTemplateName"), specification.get("LaunchTemplateId")
         for template in self._templates.values():
             if template_id == template.template_id or (not template_id and name == template.name):
@@ -96,7 +96,7 @@ class Templates:
         return {"LaunchTemplates": select(entries, parameters.get("Filters"), _FILTERS)}
 
     def versions(self, parameters: Fields) -> Fields:
-        """DescribeLaunchTemplateVersions: the one there is. Raises ``Refusal``."""
+        """DescribeLaunchTemplateVersions: the only version. Raises ``Refusal``."""
         template = self.find(parameters)
         version = {
             "LaunchTemplateId": template.template_id,

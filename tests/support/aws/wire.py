@@ -1,6 +1,6 @@
-"""AWS's wire formats, from the service models botocore ships: bytes to parameters, answers to bytes.
+"""AWS's wire formats, from botocore's service models: decodes requests, encodes answers.
 
-The double's own handlers are functions from a mapping to a mapping, in AWS's own words; this module is all that knows of XML,
+The double's handlers are functions from a mapping to a mapping with AWS's field names; only this module handles XML,
 query strings and JSON targets.
 """
 
@@ -20,10 +20,10 @@ from moto.core.serialize import SerializationContext, get_serializer_class
 from moto.core.utils import get_service_model
 from werkzeug.wrappers import Request, Response
 
-#: Parameters and answers, in the words of the service model.
+#: Parameters and answers, with the field names of the service model.
 Fields = dict[str, Any]
 
-#: Names in signatures that differ from those of the models.
+#: Service names in signatures that differ from those of the models.
 _SIGNED_AS = {"eventbridge": "events", "servicequotas": "service-quotas"}
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/[^/]+/([^/]+)/([^/]+)/aws4_request")
 _CODE = re.compile(r'<Code>([^<]+)</Code>|"__type": *"(?:[^"#]*#)?([^"]+)"')
@@ -32,7 +32,7 @@ _JSON = "application/x-amz-json-1.1"
 
 
 class Refusal(Exception):
-    """An answer that says no."""
+    """An error response."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -43,7 +43,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """A request, decoded."""
+    """A decoded request."""
 
     service: str
     operation: str
@@ -54,12 +54,12 @@ class Call:
 
     @property
     def action(self) -> str:
-        """As a policy names it: ``ec2:CreateFleet``."""
+        """The IAM action, such as ``ec2:CreateFleet``."""
         return f"{self.service}:{self.operation}"
 
 
 def read(request: Request) -> Call | None:
-    """The call a request makes; None for one that no service model knows."""
+    """The call of a request; None if no service model has it."""
     match = _CREDENTIAL.search(request.headers.get("Authorization", ""))
     if match is None:
         return None
@@ -90,7 +90,7 @@ def _operation(service: str, request: Request) -> tuple[str, dict[str, str]]:
 
 def _path_parameters(template: str, path: str) -> dict[str, str] | None:
     pieces = re.split(r"\{([^}]+)\}", template.partition("?")[0])
-    # Only the last placeholder may hold slashes: an ARN at the end of a path does.
+    # Only the last placeholder may contain slashes: an ARN at the end of a path does.
     patterns = [
         re.escape(piece)
         if index % 2 == 0
@@ -122,7 +122,7 @@ def _protocol(service: str) -> str:
 
 
 def answer(call: Call, result: Mapping[str, object]) -> Response:
-    """A call carried out."""
+    """Encode the answer to a call."""
     model = get_service_model(call.service).operation_model(call.operation)
     serializer = get_serializer_class(call.service, _protocol(call.service))
     written = serializer(model, context=SerializationContext(call.request_id)).serialize(result)
@@ -131,7 +131,7 @@ def answer(call: Call, result: Mapping[str, object]) -> Response:
 
 
 def refusal(call: Call, error: Refusal) -> Response:
-    """A call refused."""
+    """Encode an error response to a call."""
     headers = {"x-amzn-RequestId": call.request_id}
     code, message = escape(error.code), escape(error.message)
     protocol = _protocol(call.service)
@@ -153,7 +153,7 @@ def refusal(call: Call, error: Refusal) -> Response:
 
 
 def error_code(response: Response) -> str:
-    """The code of a refusal of moto's; empty for an answer that says yes."""
+    """The error code of a response of moto; empty for success."""
     if response.status_code < _FIRST_REFUSAL:
         return ""
     text = response.get_data(as_text=True)

@@ -14,13 +14,13 @@ from typer.testing import CliRunner, Result
 
 from controlplane.harness import Json
 from karpenter.cli.main import app
+from support.aws.aws_cluster import CLUSTER, node_class, node_pool
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.messages import Mailbox
-from support.aws.moto_side import ACCOUNT
+from support.aws.interruption_queue import InterruptionQueue
+from support.aws.memory_cluster import credentials
+from support.aws.moto_backend import ACCOUNT
 from support.aws.seeds import seed
-from support.aws.small_stage import credentials
-from support.aws.stage import CLUSTER, node_class, node_pool
 
 _ROLE = f"arn:aws:iam::{ACCOUNT}:role/node"
 _TRUST = {
@@ -43,7 +43,7 @@ def aws(running: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dou
     client(running, "iam").update_assume_role_policy(RoleName="node", PolicyDocument=json.dumps(_TRUST))
     running.control.add_cluster(CLUSTER, "https://cluster", "Q0E=")
     running.control.add_access_entry(_ROLE)
-    Mailbox(running, CLUSTER).follow_rules()
+    InterruptionQueue(running, CLUSTER).subscribe_to_rules()
     surroundings = {
         "KUBECONFIG": "/nonexistent",
         "EKS_CONTROL_PLANE": "true",
@@ -109,7 +109,7 @@ def test_a_cluster_that_knows_roles_by_aws_auth_gets_the_line_that_adds_the_node
     aws: Double, tmp_path: Path
 ) -> None:
     """AWS-726: on a cluster of authentication mode CONFIG_MAP the whole of `doctor --fix-print` is a script."""
-    aws.control.know_roles_by_config_map()
+    aws.control.use_config_map_authentication()
     file = tmp_path / "objects.yaml"
     file.write_text(yaml.safe_dump_all((node_class(), node_pool("spot", ("spot",)))))
     words = ["doctor", "--cluster-name", CLUSTER, "--interruption-queue", CLUSTER, "-f", str(file), "--fix-print"]

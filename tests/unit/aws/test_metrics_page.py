@@ -20,7 +20,7 @@ from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.offering_metrics import OfferingMetrics, offered_to_pool, offering_samples
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.aws.process import context
+from support.aws.provider_process import context
 from support.builders import node_pool
 from support.metrics_scrape import Scrape
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from karpenter.cli.main import app
 from support.aws.double import Double
-from support.aws.small_stage import credentials
+from support.aws.memory_cluster import credentials
 from support.manifest_builders import Json, listed, pod
 
 _TYPES = frozenset({"m5.large", "c5.xlarge", "m5.metal"})
@@ -20,7 +20,7 @@ _TYPES = frozenset({"m5.large", "c5.xlarge", "m5.metal"})
 @pytest.fixture(scope="module")
 def running() -> Iterator[Double]:
     with Double() as double:
-        double.region.market.sell_only(_TYPES)
+        double.region.catalog.keep_only(_TYPES)
         yield double
 
 
@@ -73,7 +73,7 @@ def _plan(*arguments: str | Path) -> Result:
 
 
 def test_prices_are_those_of_the_account_and_are_kept_for_a_while(aws: Double, manifests: Path) -> None:
-    aws.region.market.set_on_demand_price("m5.large", 0.0123)
+    aws.region.catalog.set_on_demand_price("m5.large", 0.0123)
     result = _plan("-f", manifests, "-o", "json")
     assert result.stderr == ""
     loads = json.loads(result.stdout)
@@ -82,7 +82,7 @@ def test_prices_are_those_of_the_account_and_are_kept_for_a_while(aws: Double, m
     assert {name: loads["prices"][name] for name in ("source", "region", "currency", "onDemand")} == {
         "source": "EC2", "region": aws.region_name, "currency": "USD", "onDemand": "price list",
     }  # fmt: skip
-    aws.region.market.set_on_demand_price("m5.large", 9.9)
+    aws.region.catalog.set_on_demand_price("m5.large", 9.9)
     page = _plan("-f", manifests).stdout
     assert "0.0123" in page
     assert f"prices: of EC2 in {aws.region_name}, read 20" in page

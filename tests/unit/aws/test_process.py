@@ -24,8 +24,8 @@ from karpenter.providers.aws.cluster_discovery import ApiServerAccess, discover_
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
-from support.aws.messages import Mailbox, spot_interruption
-from support.aws.process import Process, claim, context, pool, region
+from support.aws.interruption_queue import InterruptionQueue, spot_interruption
+from support.aws.provider_process import ProviderProcess, claim, context, pool, region
 from support.aws.seeds import seed
 from support.builders import node
 from support.metrics_scrape import Scrape
@@ -88,7 +88,7 @@ class Ahead:
 
 
 @asynccontextmanager
-async def process(aws: Double, kube: MemoryKube) -> AsyncIterator[Process]:
+async def provider_process(aws: Double, kube: MemoryKube) -> AsyncIterator[ProviderProcess]:
     """A process that sees; unlike that of other tests it asks the double what is sold, and counts its calls."""
     metrics = Metrics()
     account = AwsSession(SdkMetrics(metrics))
@@ -97,9 +97,9 @@ async def process(aws: Double, kube: MemoryKube) -> AsyncIterator[Process]:
         return "1.35"
 
     facts = await discover_cluster(account, SETTINGS, ApiServerAccess(kube, version, "Q0E="))
-    made = Process(aws, region(aws), context(account.services, facts, SETTINGS, kube, Ahead(), metrics), kube)
+    made = ProviderProcess(aws, region(aws), context(account.services, facts, SETTINGS, kube, Ahead(), metrics), kube)
     await made.cloud.hydrate()
-    await made.see()
+    await made.watch()
     try:
         yield made
     finally:
@@ -109,21 +109,21 @@ async def process(aws: Double, kube: MemoryKube) -> AsyncIterator[Process]:
         account.close()
 
 
-async def bought(world: Process, name: str) -> str:
+async def launched(process: ProviderProcess, name: str) -> str:
     """A claim launched, as the claim shows it; its machine's id."""
     asked = claim(name, "c5.large", "m5.large", "m5.metal")
-    machine = await world.cloud.provider.create(await world.kube.create(NODE_CLAIM, asked))
-    change: Any = {"metadata": {"labels": dict(machine.labels)}}
-    await world.kube.patch(NODE_CLAIM, name, change)
-    status: Any = {"status": {"providerID": machine.provider_id, "imageID": machine.image_id}}
-    await world.kube.patch(NODE_CLAIM, name, status, subresource="status")
-    return machine.provider_id
+    instance = await process.cloud.provider.create(await process.kube.create(NODE_CLAIM, asked))
+    change: Any = {"metadata": {"labels": dict(instance.labels)}}
+    await process.kube.patch(NODE_CLAIM, name, change)
+    status: Any = {"status": {"providerID": instance.provider_id, "imageID": instance.image_id}}
+    await process.kube.patch(NODE_CLAIM, name, status, subresource="status")
+    return instance.provider_id
 
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     with Double() as running:
-        running.region.market.sell_only(_SOLD)
+        running.region.catalog.keep_only(_SOLD)
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         monkeypatch.setenv("AWS_REGION", running.region_name)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIADOUBLE")
@@ -139,7 +139,7 @@ async def test_the_life_of_an_instance_is_logged_counted_and_permitted(aws: Doub
     for zone in seeds.subnets:
         aws.control.set_pool("c5.large", zone, "on-demand", 0)
     aws.control.set_on_demand_price("m5.large", 0.5)
-    queue = Mailbox(aws, "prod")
+    queue = InterruptionQueue(aws, "prod")
     aws.calls.clear()
     kube = MemoryKube(MemoryServer(Ahead()))
     await kube.create(NODE_POOL, pool())
@@ -148,21 +148,21 @@ async def test_the_life_of_an_instance_is_logged_counted_and_permitted(aws: Doub
         def said(text: str) -> bool:
             return any(line["event"] == text for line in lines)
 
-        async with process(aws, kube) as first:
+        async with provider_process(aws, kube) as first:
             await first.ready_class(capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(tags=TAGGED),))
-            await bought(first, "one")
-        async with process(aws, kube) as second:
+            await launched(first, "one")
+        async with provider_process(aws, kube) as second:
             second.start("nodeclass", "cloudprovider.metrics")
-            machine = await bought(second, "two")
+            instance = await launched(second, "two")
             capacity = {"cpu": "2", "memory": "7800000Ki"}
-            joined = node("n", capacity, labels={labels.REGISTERED: "true"}, provider_id=machine, capacity=capacity)
+            joined = node("n", capacity, labels={labels.REGISTERED: "true"}, provider_id=instance, capacity=capacity)
             await kube.create(NODE, replace(joined, metadata=replace(joined.metadata, uid="")))
             await second.until(lambda: second.state.node("n") is not None, "the Node being seen")
             second.start("providers.instancetype.capacity")
             await second.until(lambda: said("updating discovered capacity cache"), "its memory being learned")
-            queue.send(spot_interruption(machine.rpartition("/")[2]))
+            queue.send(spot_interruption(instance.rpartition("/")[2]))
             second.start("interruption")
-            await second.until(lambda: queue.waiting() == 0 and second.state.claim("two") is None, "its claim going")
+            await second.until(lambda: queue.remaining() == 0 and second.state.claim("two") is None, "its claim going")
             second.start("instance.garbagecollection")
             await second.until(lambda: second.state.node("n") is None, "its Node going")
             shown = Scrape(await render(second.metrics.registry))

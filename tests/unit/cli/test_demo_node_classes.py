@@ -9,8 +9,8 @@ import msgspec
 
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
 from karpenter.cli.demo_node_classes import MESSAGE, REASON, report_ec2_classes
-from support.aws.process import node_class
-from support.aws.stage import node_pool
+from support.aws.aws_cluster import node_pool
+from support.aws.provider_process import node_class
 from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 

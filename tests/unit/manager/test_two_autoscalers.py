@@ -10,7 +10,7 @@ from karpenter.api.meta import ObjectMeta
 from karpenter.manager import Manager, ManagerOptions
 from karpenter.providers.decorators import TimeoutProvider
 from karpenter.settings import Settings
-from support.aws.process import node_class
+from support.aws.provider_process import node_class
 from support.builders import ANY_CAPACITY, node_pool, pod, replaced
 from support.fake_cloud import FakeCloud, Tapped
 from support.virtual_cluster import VirtualCluster, in_virtual_time

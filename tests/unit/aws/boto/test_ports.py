@@ -219,7 +219,7 @@ async def test_dry_runs_pass_or_are_refused(account: AwsSession, aws: Double, se
     assert base64.b64decode(alone.parameters["UserData"]) == b"#!/bin/sh"
     assert "LaunchTemplate" not in alone.parameters
     assert through_template.parameters["LaunchTemplate"] == {"LaunchTemplateName": "nodes", "Version": "$Latest"}
-    assert aws.control.machines() == []
+    assert aws.control.instances() == []
     aws.control.deny("ec2:CreateFleet")
     assert (await refused_call(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
 
@@ -266,7 +266,7 @@ async def test_instances_are_bought_read_tagged_and_ended(account: AwsSession, s
 async def test_what_cannot_be_had_is_in_the_answer(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-T960."""
     await template(account, seeds)
-    aws.control.stumble("InsufficientInstanceCapacity", capacity_type="spot")
+    aws.control.fail_launches("InsufficientInstanceCapacity", capacity_type="spot")
     answer = await account.services.ec2.create_fleet(fleet(seeds, market="spot"))
     assert answer.instances == ()
     assert {error.error_code for error in answer.errors} >= {"InsufficientInstanceCapacity"}
@@ -404,10 +404,10 @@ async def test_a_lost_answer_to_a_fleet_is_told_and_nothing_bought_twice(
         await account.services.ec2.create_fleet(fleet(seeds, token))
     assert caught.value.has_no_answer
     assert len(aws.calls.of("CreateFleet")) == 1
-    assert len(aws.control.machines()) == 1
+    assert len(aws.control.instances()) == 1
     if token:
         again = await account.services.ec2.create_fleet(fleet(seeds, token))
-        assert [machine["instance_id"] for machine in aws.control.machines()] == [*again.instances[0].instance_ids]
+        assert [machine["instance_id"] for machine in aws.control.instances()] == [*again.instances[0].instance_ids]
 
 
 async def test_a_throttled_fleet_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:
@@ -415,7 +415,7 @@ async def test_a_throttled_fleet_is_asked_for_again(account: AwsSession, aws: Do
     await template(account, seeds)
     aws.control.fail("CreateFleet", "RequestLimitExceeded", status=503, times=2)
     assert (await account.services.ec2.create_fleet(fleet(seeds))).instances
-    assert len(aws.control.machines()) == 1
+    assert len(aws.control.instances()) == 1
 
 
 async def test_our_pace_stays_below_what_ec2_grants(account: AwsSession, aws: Double, seeds: Seeds) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from karpenter.providers.aws.sdk.aws_session import AwsSession
-from support.aws.accounts import account_of
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
+from support.aws.sessions import session_of
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def running() -> Iterator[Double]:
 
 @pytest.fixture(scope="module")
 def account(running: Double) -> Iterator[AwsSession]:
-    with account_of(running) as opened:
+    with session_of(running) as opened:
         yield opened
 
 

@@ -35,8 +35,8 @@ from karpenter.providers.decorators import TimeoutProvider
 from karpenter.simulation.apiserver import MemoryKube
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.process import NAME, Process, bought, claim, pool, process, unhydrated
-from support.aws.records import Recorded
+from support.aws.provider_process import NAME, ProviderProcess, claim, launched, pool, provider_process, unhydrated
+from support.aws.records import RecordedCall
 from support.aws.seeds import Seeds
 from support.ec2_market import START
 
@@ -46,17 +46,17 @@ NO_AGE = timedelta(seconds=-1)
 PROFILES = "instanceprofile.garbagecollection"
 
 
-async def m5_larges(world: Process) -> list[InstanceType]:
+async def m5_larges(process: ProviderProcess) -> list[InstanceType]:
     """The one type most tests buy, as it is sold now."""
     return [
         instance_type
-        for instance_type in await world.cloud.provider.instance_types(pool())
+        for instance_type in await process.cloud.provider.instance_types(pool())
         if instance_type.name == "m5.large"
     ]
 
 
-def instance_id(machine: Instance) -> str:
-    return machine.provider_id.rpartition("/")[2]
+def instance_id(instance: Instance) -> str:
+    return instance.provider_id.rpartition("/")[2]
 
 
 # -- the start -------------------------------------------------------------------------------------------------------------
@@ -64,47 +64,47 @@ def instance_id(machine: Instance) -> str:
 
 async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-004, AWS-T011: no price list, no collecting of profiles."""
-    async with process(aws, account, isolated_vpc=True) as world:
-        await world.ready_class()
-        assert PROFILES not in world.controllers
-        assert world.market.asked == []
-        (m5_large,) = await m5_larges(world)
+    async with provider_process(aws, account, isolated_vpc=True) as process:
+        await process.ready_class()
+        assert PROFILES not in process.controllers
+        assert process.catalog.asked == []
+        (m5_large,) = await m5_larges(process)
         assert {offering.price_per_hour for offering in m5_large.offerings} == {0.03, 0.096}
 
 
 async def test_everything_that_runs_has_its_name(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-007, AWS-T012: without a queue nobody listens to one, but machines' health is always looked at."""
-    async with process(aws, account) as world:
-        controllers = world.controllers.keys()
+    async with provider_process(aws, account) as process:
+        controllers = process.controllers.keys()
     assert PROFILES in controllers
     assert "interruption" not in controllers
     assert "interruption.instancestatus" in controllers
-    async with process(aws, account, interruption_queue="jobs") as world:
-        assert "interruption" in world.controllers
+    async with provider_process(aws, account, interruption_queue="jobs") as process:
+        assert "interruption" in process.controllers
 
 
 async def test_without_types_the_process_does_not_begin(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-024, AWS-283"""
-    world = await unhydrated(aws, account)
-    world.market.failing["offerings"] = REFUSED
+    process = await unhydrated(aws, account)
+    process.catalog.failing["offerings"] = REFUSED
     with pytest.raises(ProviderError, match="discovering instance types, UnauthorizedOperation: not you"):
-        await world.cloud.hydrate()
+        await process.cloud.hydrate()
 
 
 async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-366, AWS-367"""
-    world = await unhydrated(aws, account)
-    world.market.failing["products"] = REFUSED
+    process = await unhydrated(aws, account)
+    process.catalog.failing["products"] = REFUSED
     with capture_logs() as logs:
-        await world.cloud.hydrate()
+        await process.cloud.hydrate()
     errors = [log["event"] for log in logs if log["log_level"] == "error"]
     assert errors == ["prices are the packaged ones for now"]
-    world.market.failing.clear()
-    before = len(world.market.asked)
-    rounds = asyncio.ensure_future(world.controllers["providers.pricing"].run())
-    await world.until(lambda: len(world.market.asked) == before + 2, "the price list being asked for")
+    process.catalog.failing.clear()
+    before = len(process.catalog.asked)
+    rounds = asyncio.ensure_future(process.controllers["providers.pricing"].run())
+    await process.until(lambda: len(process.catalog.asked) == before + 2, "the price list being asked for")
     rounds.cancel()
 
 
@@ -113,108 +113,110 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
 
 async def test_an_instance_from_claim_to_end(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-465 to AWS-468, AWS-520 to AWS-527"""
-    async with process(aws, account) as world:
-        ready_class = await world.ready_class()
-        asked, machine = await bought(world)
-        provider = world.cloud.provider
-        zone = machine.labels[labels.ZONE]
-        assert machine.provider_id == f"aws:///{zone}/{instance_id(machine)}"
-        assert machine.labels[labels.CAPACITY_TYPE] == labels.ON_DEMAND
-        assert machine.labels[labels.INSTANCE_TYPE] == "m5.large"
-        assert machine.labels["karpenter.k8s.aws/instance-cpu"] == "2"
-        assert machine.annotations == {
+    async with provider_process(aws, account) as process:
+        ready_class = await process.ready_class()
+        asked, instance = await launched(process)
+        provider = process.cloud.provider
+        zone = instance.labels[labels.ZONE]
+        assert instance.provider_id == f"aws:///{zone}/{instance_id(instance)}"
+        assert instance.labels[labels.CAPACITY_TYPE] == labels.ON_DEMAND
+        assert instance.labels[labels.INSTANCE_TYPE] == "m5.large"
+        assert instance.labels["karpenter.k8s.aws/instance-cpu"] == "2"
+        assert instance.annotations == {
             aws_labels.NODE_CLASS_HASH: ready_class.metadata.annotations[aws_labels.NODE_CLASS_HASH],
             aws_labels.NODE_CLASS_HASH_VERSION: ready_class.metadata.annotations[aws_labels.NODE_CLASS_HASH_VERSION],
             aws_labels.INSTANCE_PROFILE_NAME: ready_class.status.instance_profile,
         }
-        (m5_large,) = await m5_larges(world)
-        assert machine.allocatable[res.CPU] == m5_large.allocatable[res.CPU]
-        assert 0 not in machine.capacity.values()
-        assert await provider.create(asked) == machine
-        assert world.carried_out("CreateFleet") == 1
-        seen = await provider.get(machine.provider_id)
-        assert (seen.provider_id, seen.image_id, seen.terminating) == (machine.provider_id, machine.image_id, False)
-        assert [instance.provider_id for instance in await provider.list()] == [machine.provider_id]
-        await provider.delete(machine.provider_id)
-        await world.until(lambda: _ends(aws), "the machine ending")
+        (m5_large,) = await m5_larges(process)
+        assert instance.allocatable[res.CPU] == m5_large.allocatable[res.CPU]
+        assert 0 not in instance.capacity.values()
+        assert await provider.create(asked) == instance
+        assert process.carried_out("CreateFleet") == 1
+        seen = await provider.get(instance.provider_id)
+        assert (seen.provider_id, seen.image_id, seen.terminating) == (instance.provider_id, instance.image_id, False)
+        assert [instance.provider_id for instance in await provider.list()] == [instance.provider_id]
+        await provider.delete(instance.provider_id)
+        await process.until(lambda: _ends(aws), "the machine ending")
         with pytest.raises(InstanceNotFound):
-            await _gone(world, machine)
+            await _gone(process, instance)
 
 
 def _ends(aws: Double) -> bool:
-    return all(machine["state"] != "running" for machine in aws.control.machines())
+    return all(instance["state"] != "running" for instance in aws.control.instances())
 
 
-async def _gone(world: Process, machine: Instance) -> None:
+async def _gone(process: ProviderProcess, instance: Instance) -> None:
     for _ in range(200):
-        await world.cloud.provider.delete(machine.provider_id)
+        await process.cloud.provider.delete(instance.provider_id)
 
 
 async def test_an_instance_just_bought_is_known_before_its_claim_names_it(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-655: an interruption that comes so soon is not taken for somebody else's."""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
-        machine = await world.cloud.provider.create(asked)
-        await world.until(lambda: world.state.claim("one") is not None, "the claim being seen")
-        nodeclaim = world.cloud._cluster_view.claim_of(instance_id(machine))
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        asked = await process.kube.create(NODE_CLAIM, claim("one", "m5.large"))
+        instance = await process.cloud.provider.create(asked)
+        await process.until(lambda: process.state.claim("one") is not None, "the claim being seen")
+        nodeclaim = process.cloud._cluster_view.claim_of(instance_id(instance))
         assert nodeclaim is not None
         assert (nodeclaim.metadata.name, nodeclaim.status.provider_id) == ("one", "")
-        assert world.cloud._cluster_view.claim_of("i-other") is None
+        assert process.cloud._cluster_view.claim_of("i-other") is None
 
 
 async def test_an_instance_of_a_pool_and_class_that_are_gone_is_listed_all_the_same(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-525, AWS-T527: without capacity."""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        _, machine = await bought(world)
-    async with process(aws, account) as another:
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        _, instance = await launched(process)
+    async with provider_process(aws, account) as another:
         (listed,) = await another.cloud.provider.list()
-        assert (listed.provider_id, listed.capacity) == (machine.provider_id, {})
+        assert (listed.provider_id, listed.capacity) == (instance.provider_id, {})
         assert listed.labels[labels.NODE_POOL] == "default"
 
 
 async def test_a_claim_of_a_missing_class_is_given_up_and_told(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-410"""
-    async with process(aws, account) as world:
+    async with provider_process(aws, account) as process:
         with pytest.raises(InsufficientCapacity, match="EC2NodeClass default does not exist"):
-            await world.cloud.provider.create(await world.kube.create(NODE_CLAIM, claim("one", "m5.large")))
-        assert ("Warning", "one", "NodeClassNotResolved") in world.told.events
+            await process.cloud.provider.create(await process.kube.create(NODE_CLAIM, claim("one", "m5.large")))
+        assert ("Warning", "one", "NodeClassNotResolved") in process.events.events
 
 
 async def test_what_cannot_be_had_is_not_asked_for_again_at_once(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-375, AWS-453, AWS-T417: an answer of the fleet reaches the lists of the pools."""
-    async with process(aws, account) as world:
-        await world.ready_class()
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
         for zone in seeds.subnets:
             aws.control.set_pool("m5.large", zone, "on-demand", 0)
         with pytest.raises(InsufficientCapacity):
-            await bought(world)
-        (m5_large,) = await m5_larges(world)
+            await launched(process)
+        (m5_large,) = await m5_larges(process)
         kinds = {offering.capacity_type for offering in m5_large.offerings if offering.available}
         assert kinds == {labels.SPOT}
 
 
 async def test_instances_are_tagged_once_their_node_is_known(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-530 to AWS-532, AWS-T528"""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        await bought(world)
-        world.start("nodeclaim.tagging")
-        await world.until(lambda: _notes(world, "one").get(aws_labels.TAGGED) == "true", "the claim being tagged")
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        await launched(process)
+        process.start("nodeclaim.tagging")
+        await process.until(
+            lambda: _annotations(process, "one").get(aws_labels.TAGGED) == "true", "the claim being tagged"
+        )
         (tagged,) = aws.calls.carried_out("CreateTags")
     own = {parameter["Key"]: parameter["Value"] for parameter in tagged.parameters["Tags"]}
     assert own == {"Name": "node-one", aws_labels.NODE_CLAIM_TAG: "one"}
 
 
-def _notes(world: Process, name: str) -> dict[str, str]:
-    nodeclaim = world.state.claim(name)
+def _annotations(process: ProviderProcess, name: str) -> dict[str, str]:
+    nodeclaim = process.state.claim(name)
     return dict(nodeclaim.metadata.annotations) if nodeclaim is not None else {}
 
 
@@ -223,16 +225,16 @@ async def test_an_instance_without_a_claim_goes_with_its_node(
 ) -> None:
     """AWS-536, AWS-T524: the Node is found though no claim names the machine."""
     monkeypatch.setattr("karpenter.providers.aws.instance.instance_controllers.MIN_GARBAGE_AGE", NO_AGE)
-    async with process(aws, account) as world:
-        await world.ready_class()
-        _, machine = await bought(world)
-        node = Node(metadata=ObjectMeta(name="node-one"), spec=NodeSpec(provider_id=machine.provider_id))
-        await world.kube.create(NODE, node)
-        await world.until(lambda: world.state.node("node-one") is not None, "the Node being seen")
-        await world.kube.delete(NODE_CLAIM, "one")
-        await world.until(lambda: world.state.claim("one") is None, "the claim being gone")
-        world.start("instance.garbagecollection")
-        await world.until(lambda: world.state.node("node-one") is None, "the Node being gone")
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        _, instance = await launched(process)
+        node = Node(metadata=ObjectMeta(name="node-one"), spec=NodeSpec(provider_id=instance.provider_id))
+        await process.kube.create(NODE, node)
+        await process.until(lambda: process.state.node("node-one") is not None, "the Node being seen")
+        await process.kube.delete(NODE_CLAIM, "one")
+        await process.until(lambda: process.state.claim("one") is None, "the claim being gone")
+        process.start("instance.garbagecollection")
+        await process.until(lambda: process.state.node("node-one") is None, "the Node being gone")
         assert _ends(aws)
 
 
@@ -240,31 +242,31 @@ async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """OPS-733, AWS-750: asked again, it is the same machine."""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        impatient = TimeoutProvider(world.cloud.provider, 0.3)
-        asked = await world.kube.create(NODE_CLAIM, claim("one", "m5.large"))
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        impatient = TimeoutProvider(process.cloud.provider, 0.3)
+        asked = await process.kube.create(NODE_CLAIM, claim("one", "m5.large"))
         aws.control.set_latency("CreateFleet", 1.0)
         with pytest.raises(ProviderError, match="launching an instance took longer"):
             await impatient.create(asked)
-        machine = await TimeoutProvider(world.cloud.provider).create(asked)
-        assert [instance["instance_id"] for instance in aws.control.machines()] == [instance_id(machine)]
-    assert world.carried_out("CreateFleet") == 1
+        instance = await TimeoutProvider(process.cloud.provider).create(asked)
+        assert [instance["instance_id"] for instance in aws.control.instances()] == [instance_id(instance)]
+    assert process.carried_out("CreateFleet") == 1
 
 
 async def test_what_is_cheapest_by_overlays_is_asked_for_first_and_then_anything(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-417, AWS-443, SCH-760: one machine in the end, whichever of the two purchases made it."""
-    async with process(aws, account) as world:
-        await world.ready_class()
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
         for zone in seeds.subnets:
             aws.control.set_pool("c5.large", zone, "on-demand", 0)
-        types = await world.cloud.provider.instance_types(pool())
+        types = await process.cloud.provider.instance_types(pool())
         cheap = replace(
             next(instance_type for instance_type in types if instance_type.name == "c5.large"), is_price_overlaid=True
         )
-        overlaid = OverlaidProvider(world.cloud.provider)
+        overlaid = OverlaidProvider(process.cloud.provider)
         overlaid.set_overlays(
             (),
             (
@@ -275,16 +277,16 @@ async def test_what_is_cheapest_by_overlays_is_asked_for_first_and_then_anything
         )
         asked = claim("one", "c5.large", "m5.large")
         notes = msgspec.structs.replace(asked.metadata, annotations={labels.PRICE_OVERLAY: "true"})
-        made = await world.kube.create(NODE_CLAIM, msgspec.structs.replace(asked, metadata=notes))
-        machine = await overlaid.create(made)
-        assert machine.labels[labels.INSTANCE_TYPE] == "m5.large"
-        assert len(aws.control.machines()) == 1
+        made = await process.kube.create(NODE_CLAIM, msgspec.structs.replace(asked, metadata=notes))
+        instance = await overlaid.create(made)
+        assert instance.labels[labels.INSTANCE_TYPE] == "m5.large"
+        assert len(aws.control.instances()) == 1
     first, second = (call.parameters["LaunchTemplateConfigs"] for call in aws.calls.of("CreateFleet") if is_real(call))
     assert _types(first) == {"c5.large"}
     assert _types(second) == {"c5.large", "m5.large"}
 
 
-def is_real(call: Recorded) -> bool:
+def is_real(call: RecordedCall) -> bool:
     return not call.is_dry_run
 
 
@@ -294,15 +296,15 @@ def _types(configs: list[Any]) -> set[str]:
 
 async def test_a_wave_of_launches_reads_the_watched_class(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-411, AWS-750: not once a claim, and what is not fit to launch from is read again before it is refused."""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        asked = [await world.kube.create(NODE_CLAIM, claim(f"c{number}", "m5.large")) for number in range(20)]
-        reads = Reads(world.kube)
-        world.kube.get = reads.get  # type: ignore[method-assign]
-        await asyncio.gather(*map(world.cloud.provider.create, asked))
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        asked = [await process.kube.create(NODE_CLAIM, claim(f"c{number}", "m5.large")) for number in range(20)]
+        reads = Reads(process.kube)
+        process.kube.get = reads.get  # type: ignore[method-assign]
+        await asyncio.gather(*map(process.cloud.provider.create, asked))
         assert reads.of_classes == 0
-        assert len(aws.control.machines()) == 20
-        assert world.carried_out("CreateFleet") == 1
+        assert len(aws.control.instances()) == 20
+        assert process.carried_out("CreateFleet") == 1
 
 
 class Reads:
@@ -324,22 +326,22 @@ async def test_an_instance_is_what_its_class_says_until_the_class_changes(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-560, AWS-570: and then it is told what changed."""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        await world.kube.create(NODE_POOL, pool())
-        await world.until(lambda: world.state.pool("default") is not None, "the pool being seen")
-        shown, _ = await bought(world)
-        assert await world.cloud.provider.drift(shown) is None
-        before = _class_hash(world)
-        await world.kube.patch(EC2_NODE_CLASS, "default", {"spec": {"userData": "#!/bin/bash\necho changed"}})
-        await world.until(lambda: _class_hash(world) != before, "the class being stamped")
-        drift = await world.cloud.provider.drift(shown)
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        await process.kube.create(NODE_POOL, pool())
+        await process.until(lambda: process.state.pool("default") is not None, "the pool being seen")
+        shown, _ = await launched(process)
+        assert await process.cloud.provider.drift(shown) is None
+        before = _class_hash(process)
+        await process.kube.patch(EC2_NODE_CLASS, "default", {"spec": {"userData": "#!/bin/bash\necho changed"}})
+        await process.until(lambda: _class_hash(process) != before, "the class being stamped")
+        drift = await process.cloud.provider.drift(shown)
     assert drift is not None
     assert (drift.reason, drift.message) == ("NodeClassDrift", "EC2NodeClass default was changed: userData")
 
 
-def _class_hash(world: Process) -> str:
-    default = world.classes.get("default")
+def _class_hash(process: ProviderProcess) -> str:
+    default = process.classes.get("default")
     return default.metadata.annotations.get(aws_labels.NODE_CLASS_HASH, "") if default is not None else ""
 
 
@@ -348,8 +350,8 @@ def _class_hash(world: Process) -> str:
 
 async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-356, AWS-T363"""
-    async with process(aws, account, node_overlay=True) as world:
-        await world.ready_class()
+    async with provider_process(aws, account, node_overlay=True) as process:
+        await process.ready_class()
         overlay = NodeOverlay(
             metadata=ObjectMeta(name="own"),
             spec=NodeOverlaySpec(
@@ -357,27 +359,27 @@ async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: 
                 price="2.5",
             ),
         )
-        made = await world.kube.create(NODE_OVERLAY, overlay)
+        made = await process.kube.create(NODE_OVERLAY, overlay)
         valid = Condition(type=VALID, status="True", reason=VALID, last_transition_time=START)
         status = {"conditions": [msgspec.to_builtins(valid)]}
-        await world.kube.patch(NODE_OVERLAY, made.metadata.name, {"status": status}, subresource="status")
-        world.start("providers.pricing.overlay")
-        await world.until(lambda: _is_priced(world, "r5.large", 2.5), "the overlay's price")
+        await process.kube.patch(NODE_OVERLAY, made.metadata.name, {"status": status}, subresource="status")
+        process.start("providers.pricing.overlay")
+        await process.until(lambda: _is_priced(process, "r5.large", 2.5), "the overlay's price")
 
 
-async def _is_priced(world: Process, name: str, price: float) -> bool:
-    types = await world.cloud.provider.instance_types(pool())
+async def _is_priced(process: ProviderProcess, name: str, price: float) -> bool:
+    types = await process.cloud.provider.instance_types(pool())
     (instance_type,) = (given_type for given_type in types if given_type.name == name)
     return any(offering.price_per_hour == price and offering.available for offering in instance_type.offerings)
 
 
 async def test_the_names_of_the_cluster_reach_the_instances(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-065, AWS-446"""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        await bought(world)
-        (machine,) = client(aws, "ec2").describe_instances()["Reservations"][0]["Instances"]
-    tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        await launched(process)
+        (instance,) = client(aws, "ec2").describe_instances()["Reservations"][0]["Instances"]
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
     ours = {
         f"kubernetes.io/cluster/{NAME}": "owned",
         aws_labels.CLUSTER_TAG: NAME,
@@ -392,19 +394,19 @@ async def test_the_kubelet_of_a_v1beta1_pool_counts_before_that_of_its_class(
 ) -> None:
     """API-735, API-A03: in what a type holds, and in the user data of its instances."""
     own = {"compatibility.karpenter.sh/v1beta1-kubelet-conversion": '{"maxPods":17}'}
-    async with process(aws, account) as world:
-        await world.ready_class()
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
         plain = pool()
         older = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, annotations=own))
         counts = {}
         for name, asked in (("plain", plain), ("older", older)):
-            (m5_large,) = [one for one in await world.cloud.provider.instance_types(asked) if one.name == "m5.large"]
+            (m5_large,) = [one for one in await process.cloud.provider.instance_types(asked) if one.name == "m5.large"]
             counts[name] = m5_large.capacity[res.PODS]
         assert counts["older"] == 17 * 1000
         assert counts["plain"] != counts["older"]
         asked_claim = claim("one", "m5.large")
         metadata = msgspec.structs.replace(asked_claim.metadata, annotations=own)
-        made = await world.kube.create(NODE_CLAIM, msgspec.structs.replace(asked_claim, metadata=metadata))
-        await world.cloud.provider.create(made)
+        made = await process.kube.create(NODE_CLAIM, msgspec.structs.replace(asked_claim, metadata=metadata))
+        await process.cloud.provider.create(made)
         sent = [call.parameters["LaunchTemplateData"]["UserData"] for call in aws.calls.of("CreateLaunchTemplate")]
         assert re.search(r"max-?pods\D{1,4}17\b", base64.b64decode(sent[-1]).decode(), re.IGNORECASE)

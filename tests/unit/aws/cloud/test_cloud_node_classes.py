@@ -13,7 +13,7 @@ from karpenter.providers.contract import (
 )
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.process import NAME, Process, bought, claim, node_class, pool, process
+from support.aws.provider_process import NAME, ProviderProcess, claim, launched, node_class, pool, provider_process
 from support.aws.seeds import Seeds
 
 PROFILES = "instanceprofile.garbagecollection"
@@ -21,22 +21,22 @@ PROFILES = "instanceprofile.garbagecollection"
 
 async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-283, OPS-227: missing, without subnets, ready."""
-    async with process(aws, account) as world:
+    async with provider_process(aws, account) as process:
         with pytest.raises(NodeClassNotReady, match="EC2NodeClass default of NodePool default does not exist"):
-            await world.cloud.provider.instance_types(pool())
-        await world.kube.create(EC2_NODE_CLASS, node_class())
-        await world.until(lambda: world.classes.get("default") is not None, "the class being seen")
+            await process.cloud.provider.instance_types(pool())
+        await process.kube.create(EC2_NODE_CLASS, node_class())
+        await process.until(lambda: process.classes.get("default") is not None, "the class being seen")
         with pytest.raises(NodeClassNotReady, match="no subnets found"):
-            await world.cloud.provider.instance_types(pool())
-        world.start("nodeclass")
-        await world.until(lambda: _is_true(world, "Ready"), "the class being ready")
-        types = await world.cloud.provider.instance_types(pool())
-        assert {instance_type.name for instance_type in types} == set(world.market.names)
-        assert await world.cloud.provider.instance_types(pool()) is types
+            await process.cloud.provider.instance_types(pool())
+        process.start("nodeclass")
+        await process.until(lambda: _is_true(process, "Ready"), "the class being ready")
+        types = await process.cloud.provider.instance_types(pool())
+        assert {instance_type.name for instance_type in types} == set(process.catalog.names)
+        assert await process.cloud.provider.instance_types(pool()) is types
 
 
-def _is_true(world: Process, type_: str) -> bool:
-    default = world.classes.get("default")
+def _is_true(process: ProviderProcess, type_: str) -> bool:
+    default = process.classes.get("default")
     return default is not None and conditions.is_true(default.status.conditions, type_)
 
 
@@ -44,18 +44,18 @@ async def test_a_size_that_is_none_is_told_and_nothing_is_bought(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-054"""
-    async with process(aws, account) as world:
+    async with provider_process(aws, account) as process:
         mapping = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="Ti"))
-        await world.kube.create(EC2_NODE_CLASS, node_class(block_device_mappings=(mapping,)))
-        world.start("nodeclass")
-        await world.until(lambda: _reason(world) == "InvalidBlockDeviceMapping", "the class telling what is wrong")
+        await process.kube.create(EC2_NODE_CLASS, node_class(block_device_mappings=(mapping,)))
+        process.start("nodeclass")
+        await process.until(lambda: _reason(process) == "InvalidBlockDeviceMapping", "the class telling what is wrong")
         with pytest.raises(NodeClassNotReady):
-            await world.cloud.provider.create(await world.kube.create(NODE_CLAIM, claim("one", "m5.large")))
-    assert world.carried_out("CreateFleet", "CreateLaunchTemplate") == 0
+            await process.cloud.provider.create(await process.kube.create(NODE_CLAIM, claim("one", "m5.large")))
+    assert process.carried_out("CreateFleet", "CreateLaunchTemplate") == 0
 
 
-def _reason(world: Process) -> str:
-    default = world.classes.get("default")
+def _reason(process: ProviderProcess) -> str:
+    default = process.classes.get("default")
     condition = (
         conditions.find_condition(default.status.conditions, "ValidationSucceeded") if default is not None else None
     )
@@ -64,18 +64,18 @@ def _reason(world: Process) -> str:
 
 async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-123, AWS-124: template, profile and figures go with it. OPS-477: nor a series of its user data."""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        _, machine = await bought(world)
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        _, instance = await launched(process)
         size = "karpenter_ec2nodeclasses_userdata_bytes"
-        assert (world.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) or 0) > 500
-        await world.kube.delete(EC2_NODE_CLASS, "default")
+        assert (process.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) or 0) > 500
+        await process.kube.delete(EC2_NODE_CLASS, "default")
         expected_event = ("Normal", "default", "WaitingOnNodeClaimTermination")
-        await world.until(lambda: expected_event in world.told.events, "the class waiting for its machines")
-        await world.cloud.provider.delete(machine.provider_id)
-        await world.kube.delete(NODE_CLAIM, "one")
-        await world.until(lambda: world.classes.get("default") is None, "the class being gone")
-        assert world.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) is None
+        await process.until(lambda: expected_event in process.events.events, "the class waiting for its machines")
+        await process.cloud.provider.delete(instance.provider_id)
+        await process.kube.delete(NODE_CLAIM, "one")
+        await process.until(lambda: process.classes.get("default") is None, "the class being gone")
+        assert process.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) is None
     assert client(aws, "ec2").describe_launch_templates()["LaunchTemplates"] == []
     profiles = client(aws, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
     assert profiles == []
@@ -85,13 +85,13 @@ async def test_profiles_nobody_uses_go_and_those_of_instances_stay(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-125, AWS-T092"""
-    async with process(aws, account) as world:
-        await world.ready_class()
-        await bought(world)
+    async with provider_process(aws, account) as process:
+        await process.ready_class()
+        await launched(process)
         path = f"/karpenter/{aws.region_name}/{NAME}/gone/"
         client(aws, "iam").create_instance_profile(InstanceProfileName="left", Path=path)
-        world.start(PROFILES)
-        await world.until(lambda: _profiles(aws) == _of_status(world), "only the used profile being there")
+        process.start(PROFILES)
+        await process.until(lambda: _profiles(aws) == _of_status(process), "only the used profile being there")
 
 
 def _profiles(aws: Double) -> set[str]:
@@ -99,5 +99,5 @@ def _profiles(aws: Double) -> set[str]:
     return {element["InstanceProfileName"] for element in instance_profiles}
 
 
-def _of_status(world: Process) -> set[str]:
-    return {listed_class.status.instance_profile for listed_class in world.classes}
+def _of_status(process: ProviderProcess) -> set[str]:
+    return {listed_class.status.instance_profile for listed_class in process.classes}

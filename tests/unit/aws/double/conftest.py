@@ -1,4 +1,4 @@
-"""One double a module, and a fresh account for every test."""
+"""One double per module, which every test resets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buying: launch templates, CreateFleet against the capacity model, RunInstances."""
+"""Launches of the double: launch templates, CreateFleet with the capacity model, RunInstances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B, C = "us-west-2a", "us-west-2b", "us-west-2c"
 
 
 def _taken(answer: dict[str, Any]) -> list[tuple[str, str, int]]:
-    """Type, zone and number of the machines of an answer."""
+    """Type, zone and number of the instances in an answer."""
     return [
         (
             entry["InstanceType"],
@@ -28,7 +28,7 @@ def _taken(answer: dict[str, Any]) -> list[tuple[str, str, int]]:
 
 
 def _failed(answer: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Code, type and zone of the errors of an answer."""
+    """Code, type and zone of the errors in an answer."""
     overrides = [(entry["ErrorCode"], entry["LaunchTemplateAndOverrides"]["Overrides"]) for entry in answer["Errors"]]
     return [(code, override["InstanceType"], override["AvailabilityZone"]) for code, override in overrides]
 
@@ -54,13 +54,13 @@ def test_a_template_is_found_by_name_id_and_tag(ec2: Any, seeds: Seeds) -> None:
         assert launch_template["Tags"] == tags
 
 
-def test_a_templates_data_comes_back_as_it_was_given(ec2: Any, seeds: Seeds) -> None:
+def test_launch_template_data_is_returned_unchanged(ec2: Any, seeds: Seeds) -> None:
     """AWS-968."""
     (version,) = ec2.describe_launch_template_versions(LaunchTemplateName="nodes")["LaunchTemplateVersions"]
     assert version["LaunchTemplateData"] == template(seeds, b"hello")
 
 
-def test_templates_missing_or_there_already_have_codes_of_their_own(ec2: Any, seeds: Seeds) -> None:
+def test_missing_and_existing_launch_templates_have_their_own_error_codes(ec2: Any, seeds: Seeds) -> None:
     """AWS-968, AWS-459."""
     with refused("InvalidLaunchTemplateName.NotFoundException"):
         ec2.describe_launch_templates(LaunchTemplateNames=["other"])
@@ -71,7 +71,7 @@ def test_templates_missing_or_there_already_have_codes_of_their_own(ec2: Any, se
 
 
 @pytest.mark.parametrize(("size", "fits"), [(16384, True), (16385, False)])
-def test_user_data_has_a_largest_size(ec2: Any, seeds: Seeds, size: int, fits: bool) -> None:
+def test_user_data_has_a_maximum_size(ec2: Any, seeds: Seeds, size: int, fits: bool) -> None:
     """AWS-968, AWS-T237."""
     data = template(seeds, b"x" * size)
     if fits:
@@ -82,7 +82,7 @@ def test_user_data_has_a_largest_size(ec2: Any, seeds: Seeds, size: int, fits: b
     assert "User data is limited to 16384 bytes" in error["Message"]
 
 
-def test_a_dry_run_makes_no_template(ec2: Any, seeds: Seeds) -> None:
+def test_a_dry_run_creates_no_launch_template(ec2: Any, seeds: Seeds) -> None:
     """AWS-968."""
     with refused("DryRunOperation"):
         ec2.create_launch_template(LaunchTemplateName="dry", LaunchTemplateData=template(seeds), DryRun=True)
@@ -93,7 +93,7 @@ def test_a_dry_run_makes_no_template(ec2: Any, seeds: Seeds) -> None:
 # -- strategies ----------------------------------------------------------------------------------------------------------------
 
 
-def test_lowest_price_takes_the_cheapest_type_wherever_it_stands(ec2: Any, seeds: Seeds) -> None:
+def test_lowest_price_takes_the_cheapest_type_in_any_position(ec2: Any, seeds: Seeds) -> None:
     """AWS-980, AWS-969."""
     answer = ec2.create_fleet(**fleet(seeds, ["m5.4xlarge", "m5.xlarge", "m5.large"]))
     assert _taken(answer) == [("m5.large", A, 1)]
@@ -101,24 +101,24 @@ def test_lowest_price_takes_the_cheapest_type_wherever_it_stands(ec2: Any, seeds
     assert answer["FleetId"].startswith("fleet-")
 
 
-def test_prioritized_takes_what_is_wished_for_first(ec2: Any, seeds: Seeds) -> None:
+def test_prioritized_takes_the_override_with_the_best_priority(ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     options = {"OnDemandOptions": {"AllocationStrategy": "prioritized"}}
     answer = ec2.create_fleet(**fleet(seeds, ["m5.4xlarge", "m5.large"], **options))
     assert _taken(answer) == [("m5.4xlarge", A, 1)]
 
 
-def test_price_capacity_optimized_weighs_price_with_interruptions(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_price_capacity_optimized_weighs_the_price_by_interruptions(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     for zone in (A, B, C):
         aws.control.set_spot_price("m5.large", zone, 0.030)
         aws.control.set_spot_price("c5.large", zone, 0.033)
     assert _taken(ec2.create_fleet(**fleet(seeds, ["c5.large", "m5.large"], "spot"))) == [("m5.large", A, 1)]
-    aws.control.weigh("m5.large", 0.2)
+    aws.control.set_interruption_weight("m5.large", 0.2)
     assert _taken(ec2.create_fleet(**fleet(seeds, ["c5.large", "m5.large"], "spot"))) == [("c5.large", A, 1)]
 
 
-def test_capacity_optimized_prioritized_looks_at_what_is_left_and_then_at_wishes(
+def test_capacity_optimized_prioritized_compares_free_capacity_then_priorities(
     aws: Double, ec2: Any, seeds: Seeds
 ) -> None:
     """AWS-980."""
@@ -133,7 +133,7 @@ def test_capacity_optimized_prioritized_looks_at_what_is_left_and_then_at_wishes
 # -- pools ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_pool_is_passed_over_and_told_of(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_an_empty_pool_is_skipped_and_reported(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-T960, AWS-980."""
     aws.control.set_pool("m5.large", A, "spot", 0)
     answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], "spot"))
@@ -141,7 +141,7 @@ def test_an_empty_pool_is_passed_over_and_told_of(aws: Double, ec2: Any, seeds: 
     assert _failed(answer) == [("InsufficientInstanceCapacity", "m5.large", A)]
 
 
-def test_a_fleet_of_several_goes_on_in_the_next_pool(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_a_fleet_for_several_instances_continues_in_the_next_pool(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980, AWS-T752."""
     aws.control.set_pool("m5.large", A, "on-demand", 2)
     answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], units=3))
@@ -149,7 +149,7 @@ def test_a_fleet_of_several_goes_on_in_the_next_pool(aws: Double, ec2: Any, seed
     assert _failed(answer) == [("InsufficientInstanceCapacity", "m5.large", A)]
 
 
-def test_nothing_left_anywhere_is_said_for_every_pool(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_without_any_capacity_every_pool_has_an_error(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     for zone in (A, B, C):
         aws.control.set_pool("m5.large", zone, "spot", 0)
@@ -158,7 +158,9 @@ def test_nothing_left_anywhere_is_said_for_every_pool(aws: Double, ec2: Any, see
     assert [code for code, _, _ in _failed(answer)] == ["InsufficientInstanceCapacity"] * 3 + ["UnfulfillableCapacity"]
 
 
-def test_pools_follow_their_script(running: Double, aws: Double, ec2: Any, seeds: Seeds, monkeypatch: Any) -> None:
+def test_pools_change_at_the_planned_time(
+    running: Double, aws: Double, ec2: Any, seeds: Seeds, monkeypatch: Any
+) -> None:
     """AWS-980."""
     now = [running.region.capacity.now()]
     monkeypatch.setattr(running.region.capacity, "now", lambda: now[0])
@@ -168,7 +170,7 @@ def test_pools_follow_their_script(running: Double, aws: Double, ec2: Any, seeds
     assert _taken(ec2.create_fleet(**fleet(seeds, ["m5.large"]))) == [("m5.large", B, 1)]
 
 
-def test_an_ended_instance_is_in_its_pool_again(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_a_terminated_instance_returns_to_its_pool(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     aws.control.set_pool("m5.large", A, "on-demand", 1)
     first = ec2.create_fleet(**fleet(seeds, ["m5.large"]))["Instances"][0]["InstanceIds"]
@@ -177,9 +179,9 @@ def test_an_ended_instance_is_in_its_pool_again(aws: Double, ec2: Any, seeds: Se
     assert _taken(ec2.create_fleet(**fleet(seeds, ["m5.large"]))) == [("m5.large", A, 1)]
 
 
-def test_quotas_count_processors_and_spot_instances(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_quotas_count_vcpus_and_spot_instances(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
-    aws.control.set_quotas(on_demand_vcpus=3, spot_machines=1)
+    aws.control.set_quotas(on_demand_vcpus=3, spot_instances=1)
     answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], units=2))
     assert _taken(answer) == [("m5.large", A, 1)]
     assert {code for code, _, _ in _failed(answer)} == {"VcpuLimitExceeded"}
@@ -190,8 +192,8 @@ def test_quotas_count_processors_and_spot_instances(aws: Double, ec2: Any, seeds
 
 
 def test_a_subnet_runs_out_of_addresses(aws: Double, ec2: Any, seeds: Seeds) -> None:
-    """AWS-971: m5.large may have 29 pods, so the 251 addresses of a subnet do for 8 machines."""
-    aws.control.let_pods_take_addresses()
+    """AWS-971: an m5.large can run 29 pods, so the 251 addresses of a subnet suffice for 8 instances."""
+    aws.control.give_pods_addresses()
     request = fleet(seeds, ["m5.large"], units=9)
     request["LaunchTemplateConfigs"][0]["Overrides"] = request["LaunchTemplateConfigs"][0]["Overrides"][:1]
     answer = ec2.create_fleet(**request)
@@ -199,9 +201,9 @@ def test_a_subnet_runs_out_of_addresses(aws: Double, ec2: Any, seeds: Seeds) -> 
     assert _failed(answer) == [("InsufficientFreeAddressesInSubnet", "m5.large", A)]
 
 
-def test_ways_may_stumble_over_errors_a_test_thinks_of(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_launches_fail_with_the_error_that_a_test_sets(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-452, AWS-456."""
-    aws.control.stumble("AuthFailure.ServiceLinkedRoleCreationNotPermitted", capacity_type="spot")
+    aws.control.fail_launches("AuthFailure.ServiceLinkedRoleCreationNotPermitted", capacity_type="spot")
     answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], "spot"))
     assert answer["Instances"] == []
     assert {code for code, _, _ in _failed(answer)} == {"AuthFailure.ServiceLinkedRoleCreationNotPermitted"}
@@ -220,7 +222,7 @@ def _reserved(seeds: Seeds, reservation_id: str) -> dict[str, Any]:
     return template(seeds, CapacityReservationSpecification=options)
 
 
-def test_a_reservation_is_used_up_and_given_back(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_a_reservation_is_used_and_returned(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980, AWS-977, AWS-600."""
     made = aws.control.reserve("m5.large", A, 1)
     aws.control.set_pool("m5.large", A, "on-demand", 0)
@@ -230,9 +232,9 @@ def test_a_reservation_is_used_up_and_given_back(aws: Double, ec2: Any, seeds: S
     config["LaunchTemplateSpecification"]["LaunchTemplateName"] = "held"
     config["Overrides"] = config["Overrides"][:1]
     first = ec2.create_fleet(**request)["Instances"][0]["InstanceIds"]
-    (machine,) = ec2.describe_instances(InstanceIds=first)["Reservations"][0]["Instances"]
-    assert machine["CapacityReservationId"] == made
-    specification = machine["CapacityReservationSpecification"]
+    (instance,) = ec2.describe_instances(InstanceIds=first)["Reservations"][0]["Instances"]
+    assert instance["CapacityReservationId"] == made
+    specification = instance["CapacityReservationSpecification"]
     assert specification["CapacityReservationPreference"] == "capacity-reservations-only"
     second = ec2.create_fleet(**request)
     assert second["Instances"] == []
@@ -257,7 +259,7 @@ def test_reservations_are_found_by_filters(aws: Double, ec2: Any) -> None:
         ec2.describe_capacity_reservations(CapacityReservationIds=["cr-00000000000000000"])
 
 
-def test_a_spread_group_holds_seven_instances_a_zone(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_a_spread_group_has_at_most_seven_instances_per_zone(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-977, AWS-454."""
     group = aws.control.add_group("apart", "spread", spread_level="rack")
     (placement_group,) = ec2.describe_placement_groups(GroupNames=["apart"])["PlacementGroups"]
@@ -275,7 +277,7 @@ def test_a_spread_group_holds_seven_instances_a_zone(aws: Double, ec2: Any, seed
     assert "limit of instances in this spread placement group" in answer["Errors"][0]["ErrorMessage"]
 
 
-# -- requests that are wrong ---------------------------------------------------------------------------------------------------
+# -- invalid requests ----------------------------------------------------------------------------------------------------------
 
 
 def _override(name: str, value: str) -> Callable[[Seeds], dict[str, Any]]:
@@ -299,7 +301,7 @@ def _override(name: str, value: str) -> Callable[[Seeds], dict[str, Any]]:
     ],
     ids=["image", "image-id", "subnet", "architecture", "zone"],
 )
-def test_what_cannot_be_launched_is_an_error_of_the_answer(
+def test_an_invalid_override_is_an_error_in_the_answer(
     ec2: Any, seeds: Seeds, change: Callable[[Seeds], dict[str, Any]], code: str
 ) -> None:
     """AWS-980, AWS-969."""
@@ -308,7 +310,7 @@ def test_what_cannot_be_launched_is_an_error_of_the_answer(
     assert [entry["ErrorCode"] for entry in answer["Errors"]] == [code]
 
 
-def test_a_profile_nobody_knows_is_an_error_of_the_answer(ec2: Any, seeds: Seeds) -> None:
+def test_an_unknown_instance_profile_is_an_error_in_the_answer(ec2: Any, seeds: Seeds) -> None:
     """AWS-980, AWS-118."""
     data = template(seeds, IamInstanceProfile={"Name": "nobody"})
     ec2.create_launch_template(LaunchTemplateName="nobody", LaunchTemplateData=data)
@@ -319,7 +321,7 @@ def test_a_profile_nobody_knows_is_an_error_of_the_answer(ec2: Any, seeds: Seeds
     assert "iamInstanceProfile.name is invalid" in errors[0]["ErrorMessage"]
 
 
-def test_a_security_group_of_another_network_is_an_error_of_the_answer(ec2: Any, seeds: Seeds) -> None:
+def test_a_security_group_of_another_vpc_is_an_error_in_the_answer(ec2: Any, seeds: Seeds) -> None:
     """AWS-980, AWS-452."""
     other = ec2.describe_security_groups(Filters=[{"Name": "group-name", "Values": ["default"]}])["SecurityGroups"]
     stranger = next(entry["GroupId"] for entry in other if entry["VpcId"] != seeds.vpc)
@@ -341,7 +343,7 @@ def test_a_missing_template_and_too_many_overrides_fail_the_call(ec2: Any, seeds
         ec2.create_fleet(**fleet(seeds, ["m5.large"]))
 
 
-def test_a_dry_run_of_a_fleet_buys_nothing(ec2: Any, seeds: Seeds) -> None:
+def test_a_dry_run_of_a_fleet_launches_nothing(ec2: Any, seeds: Seeds) -> None:
     """AWS-969, AWS-116."""
     with refused("DryRunOperation"):
         ec2.create_fleet(**fleet(seeds, ["m5.large"]), DryRun=True)
@@ -362,22 +364,22 @@ def _trial(seeds: Seeds, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_dry_run_of_run_instances_says_so_and_starts_nothing(ec2: Any, seeds: Seeds) -> None:
+def test_a_dry_run_of_run_instances_launches_nothing(ec2: Any, seeds: Seeds) -> None:
     """AWS-972."""
     with refused("DryRunOperation"):
         ec2.run_instances(**_trial(seeds), DryRun=True)
     assert ec2.describe_instances()["Reservations"] == []
 
 
-def test_a_dry_run_of_run_instances_looks_at_the_profile(ec2: Any, seeds: Seeds) -> None:
+def test_a_dry_run_of_run_instances_checks_the_instance_profile(ec2: Any, seeds: Seeds) -> None:
     """AWS-972, AWS-118."""
     with refused("InvalidParameterValue") as error:
         ec2.run_instances(**_trial(seeds, IamInstanceProfile={"Name": "nobody"}), DryRun=True)
     assert "iamInstanceProfile.name is invalid" in error["Message"]
 
 
-def test_interfaces_and_a_subnet_do_not_go_together(ec2: Any, seeds: Seeds) -> None:
-    """AWS-128: with interfaces, be they the template's, the subnet belongs to the interface."""
+def test_network_interfaces_and_an_instance_level_subnet_are_refused(ec2: Any, seeds: Seeds) -> None:
+    """AWS-128: with network interfaces, also those of the launch template, the subnet belongs to the interface."""
     request = _trial(seeds)
     with refused("InvalidParameterCombination"):
         ec2.run_instances(**request, SubnetId=seeds.subnets[A], DryRun=True)
@@ -396,9 +398,9 @@ def test_tags_of_spot_requests_need_a_spot_request(ec2: Any, seeds: Seeds) -> No
         ec2.run_instances(**_trial(seeds, TagSpecifications=tags, InstanceMarketOptions=spot), DryRun=True)
 
 
-def test_run_instances_starts_an_instance_of_the_template(ec2: Any, seeds: Seeds) -> None:
+def test_run_instances_launches_an_instance_of_the_launch_template(ec2: Any, seeds: Seeds) -> None:
     """AWS-972."""
-    (machine,) = ec2.run_instances(**_trial(seeds))["Instances"]
-    told = ec2.describe_instance_attribute(InstanceId=machine["InstanceId"], Attribute="userData")
-    assert base64.b64decode(told["UserData"]["Value"]) == b"hello"
-    assert machine["SubnetId"] == seeds.subnets[A]
+    (instance,) = ec2.run_instances(**_trial(seeds))["Instances"]
+    attribute = ec2.describe_instance_attribute(InstanceId=instance["InstanceId"], Attribute="userData")
+    assert base64.b64decode(attribute["UserData"]["Value"]) == b"hello"
+    assert instance["SubnetId"] == seeds.subnets[A]

@@ -1,4 +1,4 @@
-"""Machines: what they inherit, their states, tags and health."""
+"""Instances of the double: launch template data, states, tags and status checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY = "i-00000000000000000"
 
 @pytest.fixture
 def clock(running: Double, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The double's time, of machines."""
+    """The time of the double's instances."""
     now = [running.region.instances.now()]
     monkeypatch.setattr(running.region.instances, "now", lambda: now[0])
     return now
@@ -32,33 +32,33 @@ def _look(ec2: Any, name: str) -> dict[str, Any]:
     return dict(instance)
 
 
-def test_an_instance_inherits_its_template_and_the_fleets_tags(ec2: Any, seeds: Seeds) -> None:
+def test_an_instance_has_its_launch_template_data_and_the_fleets_tags(ec2: Any, seeds: Seeds) -> None:
     """AWS-970."""
     (name,) = _buy(ec2, seeds)
-    machine = _look(ec2, name)
-    assert machine["SecurityGroups"] == [{"GroupId": seeds.group}]
-    assert machine["IamInstanceProfile"]["Arn"].endswith("instance-profile/nodes")
-    assert machine["MetadataOptions"]["HttpTokens"] == "required"
-    assert [disk["DeviceName"] for disk in machine["BlockDeviceMappings"]] == ["/dev/xvda"]
-    assert machine["Monitoring"]["State"] == "enabled"
-    assert machine["ImageId"] == seeds.image
-    assert machine["Placement"] == {"AvailabilityZone": A, "AvailabilityZoneId": "usw2-az2", "Tenancy": "default"}
-    assert machine["SubnetId"] == seeds.subnets[A]
-    tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
+    instance = _look(ec2, name)
+    assert instance["SecurityGroups"] == [{"GroupId": seeds.group}]
+    assert instance["IamInstanceProfile"]["Arn"].endswith("instance-profile/nodes")
+    assert instance["MetadataOptions"]["HttpTokens"] == "required"
+    assert [disk["DeviceName"] for disk in instance["BlockDeviceMappings"]] == ["/dev/xvda"]
+    assert instance["Monitoring"]["State"] == "enabled"
+    assert instance["ImageId"] == seeds.image
+    assert instance["Placement"] == {"AvailabilityZone": A, "AvailabilityZoneId": "usw2-az2", "Tenancy": "default"}
+    assert instance["SubnetId"] == seeds.subnets[A]
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
     assert tags["karpenter.sh/nodepool"] == "default"
-    assert machine["PrivateDnsName"].endswith(".us-west-2.compute.internal")
-    assert "InstanceLifecycle" not in machine
+    assert instance["PrivateDnsName"].endswith(".us-west-2.compute.internal")
+    assert "InstanceLifecycle" not in instance
 
 
-def test_a_spot_instance_has_a_request(ec2: Any, seeds: Seeds) -> None:
+def test_a_spot_instance_has_a_spot_request(ec2: Any, seeds: Seeds) -> None:
     """AWS-970, AWS-523."""
     (name,) = _buy(ec2, seeds, "spot")
-    machine = _look(ec2, name)
-    assert machine["InstanceLifecycle"] == "spot"
-    assert machine["SpotInstanceRequestId"].startswith("sir-")
+    instance = _look(ec2, name)
+    assert instance["InstanceLifecycle"] == "spot"
+    assert instance["SpotInstanceRequestId"].startswith("sir-")
 
 
-def test_interfaces_and_tenancy_are_the_templates(ec2: Any, seeds: Seeds) -> None:
+def test_network_interfaces_and_tenancy_come_from_the_launch_template(ec2: Any, seeds: Seeds) -> None:
     """AWS-970, AWS-524."""
     cards = [
         {"DeviceIndex": min(index, 1), "NetworkCardIndex": index, "InterfaceType": "efa", "Groups": [seeds.group]}
@@ -67,41 +67,43 @@ def test_interfaces_and_tenancy_are_the_templates(ec2: Any, seeds: Seeds) -> Non
     placed = [{**card, "SubnetId": seeds.subnets[A]} for card in cards]
     data = template(seeds, NetworkInterfaces=cards, Placement={"Tenancy": "dedicated"})
     ec2.create_launch_template(LaunchTemplateName="cards", LaunchTemplateData=data)
-    (machine,) = ec2.run_instances(
+    (instance,) = ec2.run_instances(
         MinCount=1,
         MaxCount=1,
         InstanceType="p4d.24xlarge",
         LaunchTemplate={"LaunchTemplateName": "cards"},
         NetworkInterfaces=placed,
     )["Instances"]
-    assert [network_interface["InterfaceType"] for network_interface in machine["NetworkInterfaces"]] == ["efa"] * 4
+    assert [network_interface["InterfaceType"] for network_interface in instance["NetworkInterfaces"]] == ["efa"] * 4
     assert [
-        network_interface["Attachment"]["NetworkCardIndex"] for network_interface in machine["NetworkInterfaces"]
+        network_interface["Attachment"]["NetworkCardIndex"] for network_interface in instance["NetworkInterfaces"]
     ] == [0, 1, 2, 3]
-    assert machine["Placement"]["Tenancy"] == "dedicated"
+    assert instance["Placement"]["Tenancy"] == "dedicated"
 
 
-def test_a_partition_is_known_once_the_instance_runs(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+def test_the_partition_is_described_once_the_instance_runs(
+    aws: Double, ec2: Any, seeds: Seeds, clock: list[float]
+) -> None:
     """AWS-970, AWS-612, AWS-T606."""
     aws.control.set_timing(pending=20)
     group = aws.control.add_group("parts", "partition", partitions=3)
     data = template(seeds, Placement={"GroupId": group})
     ec2.create_launch_template(LaunchTemplateName="parts", LaunchTemplateData=data)
-    (machine,) = ec2.run_instances(
+    (instance,) = ec2.run_instances(
         MinCount=1,
         MaxCount=1,
         InstanceType="m5.large",
         LaunchTemplate={"LaunchTemplateName": "parts"},
         NetworkInterfaces=[{"DeviceIndex": 0, "Groups": [seeds.group], "SubnetId": seeds.subnets[A]}],
     )["Instances"]
-    assert "PartitionNumber" not in machine["Placement"]
+    assert "PartitionNumber" not in instance["Placement"]
     clock[0] += 21
-    placement = _look(ec2, machine["InstanceId"])["Placement"]
+    placement = _look(ec2, instance["InstanceId"])["Placement"]
     assert placement["GroupId"] == group
     assert 1 <= placement["PartitionNumber"] <= 3
 
 
-def test_instances_go_through_their_states(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
+def test_instances_change_their_state_over_time(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
     """AWS-974, AWS-980."""
     aws.control.set_timing(pending=30, shutting_down=45, remembered=100)
     (name,) = _buy(ec2, seeds)
@@ -122,8 +124,10 @@ def test_instances_go_through_their_states(aws: Double, ec2: Any, seeds: Seeds, 
         ec2.describe_instances(InstanceIds=[name])
 
 
-def test_a_new_instance_may_be_unknown_for_a_while(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
-    """AWS-973: EC2's describe calls lag behind its purchases."""
+def test_describe_calls_return_a_new_instance_after_a_delay(
+    aws: Double, ec2: Any, seeds: Seeds, clock: list[float]
+) -> None:
+    """AWS-973: EC2's describe calls lag behind launches."""
     aws.control.set_timing(visible_after=2)
     (name,) = _buy(ec2, seeds)
     with refused("InvalidInstanceID.NotFound"):
@@ -148,7 +152,7 @@ def test_instances_are_found_by_tag_and_state_in_pages(ec2: Any, seeds: Seeds) -
     assert sorted(actual) == sorted(names[2:])
 
 
-def test_one_unknown_id_fails_the_whole_call(ec2: Any, seeds: Seeds) -> None:
+def test_an_unknown_id_fails_the_whole_call(ec2: Any, seeds: Seeds) -> None:
     """AWS-973, AWS-974."""
     (name,) = _buy(ec2, seeds)
     with refused("InvalidInstanceID.NotFound"):
@@ -160,14 +164,14 @@ def test_one_unknown_id_fails_the_whole_call(ec2: Any, seeds: Seeds) -> None:
         ec2.describe_instances(InstanceIds=["i-nonsense"])
 
 
-def test_ids_and_a_page_size_do_not_go_together(ec2: Any, seeds: Seeds) -> None:
+def test_ids_and_a_page_size_are_refused(ec2: Any, seeds: Seeds) -> None:
     """AWS-973."""
     (name,) = _buy(ec2, seeds)
     with refused("InvalidParameterCombination"):
         ec2.describe_instances(InstanceIds=[name], MaxResults=5)
 
 
-def test_instances_are_tagged_and_unknown_ones_are_not(ec2: Any, seeds: Seeds) -> None:
+def test_instances_are_tagged_and_unknown_ids_are_refused(ec2: Any, seeds: Seeds) -> None:
     """AWS-975."""
     (name,) = _buy(ec2, seeds)
     ec2.create_tags(Resources=[name], Tags=[{"Key": "Name", "Value": "node-1"}])
@@ -181,7 +185,7 @@ def _unwell(ec2: Any, name: str, value: str) -> list[str]:
     return [entry["InstanceId"] for entry in answer["InstanceStatuses"]]
 
 
-def test_statuses_are_what_the_test_says(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_status_checks_are_what_a_test_sets(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-976, AWS-665."""
     first, second, third = _buy(ec2, seeds, units=3)
     aws.control.set_health(first, instance="impaired", since="2026-01-01T00:00:00Z")
@@ -196,7 +200,7 @@ def test_statuses_are_what_the_test_says(aws: Double, ec2: Any, seeds: Seeds) ->
     assert (detail["Status"], detail["ImpairedSince"].year) == ("failed", 2026)
 
 
-def test_an_instance_may_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_an_instance_can_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-521."""
     (name,) = _buy(ec2, seeds)
     aws.control.stop(name)
@@ -205,10 +209,10 @@ def test_an_instance_may_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None
     assert _look(ec2, name)["State"]["Name"] == "terminated"
 
 
-def test_ec2_may_take_an_instance_away(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_ec2_can_interrupt_an_instance(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
     (name,) = _buy(ec2, seeds, "spot")
     aws.control.interrupt(name)
-    machine = _look(ec2, name)
-    assert machine["State"]["Name"] == "terminated"
-    assert machine["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    instance = _look(ec2, name)
+    assert instance["State"]["Name"] == "terminated"
+    assert instance["StateReason"]["Code"] == "Server.SpotInstanceTermination"

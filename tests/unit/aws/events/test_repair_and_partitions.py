@@ -32,7 +32,7 @@ from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNotReady, ProviderError, RegistrationHook
 from karpenter.settings import Settings, resolve_settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.aws.process import context
+from support.aws.provider_process import context
 from support.aws_events import SPOT, Cluster
 from support.builders import node_pool, wanted
 from support.instance_types import STD

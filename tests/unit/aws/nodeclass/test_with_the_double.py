@@ -31,10 +31,10 @@ from karpenter.providers.aws.instance.launch_templates import LaunchTemplatePara
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
 from karpenter.providers.aws.sdk.aws_session import AwsSession
-from support.aws.accounts import account_of
 from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import seed
+from support.aws.sessions import session_of
 from support.builders import node_pool
 from support.ec2_classes import CLUSTER, REFERENCE, Classes
 
@@ -85,7 +85,7 @@ def double() -> Iterator[Double]:
 
 @pytest.fixture(scope="module")
 def account(double: Double) -> Iterator[AwsSession]:
-    with account_of(double) as opened:
+    with session_of(double) as opened:
         yield opened
 
 

@@ -1,4 +1,4 @@
-"""The product's own connection to a double, for tests that go through it."""
+"""AWS sessions of the product that call a double."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from support.aws.double import Double
 
 
 @contextmanager
-def account_of(double: Double) -> Iterator[AwsSession]:
-    """An account whose services are the double's; not opened yet, and closed at the end."""
+def session_of(double: Double) -> Iterator[AwsSession]:
+    """An ``AwsSession`` whose services are the double's; not opened yet, and closed at the end."""
     with pytest.MonkeyPatch.context() as environment:
         for name, value in (
             ("AWS_ENDPOINT_URL", double.url),

@@ -10,11 +10,11 @@ from uuid import uuid4
 
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws.events import envelope
-from support.aws.moto_side import ACCOUNT
+from support.aws.event_bridge import envelope
+from support.aws.moto_backend import ACCOUNT
 
 _RULES = {
-    "machines": {
+    "instances": {
         "source": ["aws.ec2"],
         "detail-type": [
             "EC2 Spot Instance Interruption Warning",
@@ -29,7 +29,7 @@ _RULES = {
 
 @dataclass(frozen=True)
 class Message:
-    """What a message is about."""
+    """An event and the instances it is about."""
 
     source: str
     detail_type: str
@@ -38,25 +38,25 @@ class Message:
 
 
 def spot_interruption(instance_id: str) -> Message:
-    """A spot machine goes in two minutes (AWS-645)."""
+    """A spot instance is interrupted in two minutes (AWS-645)."""
     detail = {"instance-id": instance_id, "instance-action": "terminate"}
     return Message("aws.ec2", "EC2 Spot Instance Interruption Warning", detail, (instance_id,))
 
 
 def rebalance(instance_id: str) -> Message:
-    """A spot machine is likelier to go than others (AWS-646)."""
+    """A spot instance has an elevated risk of interruption (AWS-646)."""
     detail = {"instance-id": instance_id}
     return Message("aws.ec2", "EC2 Instance Rebalance Recommendation", detail, (instance_id,))
 
 
 def state_change(instance_id: str, state: str) -> Message:
-    """A machine is in another state (AWS-647)."""
+    """The state of an instance has changed (AWS-647)."""
     detail = {"instance-id": instance_id, "state": state}
     return Message("aws.ec2", "EC2 Instance State-change Notification", detail, (instance_id,))
 
 
 def scheduled_change(instance_ids: Sequence[str], service: str = "EC2") -> Message:
-    """AWS plans something for machines (AWS-648)."""
+    """AWS has scheduled an event for instances (AWS-648)."""
     detail = {
         "eventArn": f"arn:aws:health:us-west-2::event/{service}/AWS_{service}_INSTANCE_RETIREMENT_SCHEDULED/{uuid4()}",
         "service": service,
@@ -68,13 +68,13 @@ def scheduled_change(instance_ids: Sequence[str], service: str = "EC2") -> Messa
 
 
 def reservation_interruption(instance_id: str) -> Message:
-    """The reservation a machine is in is taken back (AWS-649)."""
+    """The capacity reservation of an instance is interrupted (AWS-649)."""
     detail = {"instance-id": instance_id, "instance-action": "terminate"}
     return Message("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning", detail, (instance_id,))
 
 
-class Mailbox:
-    """The interruption queue of a double, made on first sight."""
+class InterruptionQueue:
+    """The interruption queue of a double, created on first use."""
 
     def __init__(self, double: Double, name: str = "interruptions") -> None:
         self.name = name
@@ -83,7 +83,7 @@ class Mailbox:
         self.url: str = self._sqs.create_queue(QueueName=name)["QueueUrl"]
 
     def send(self, message: Message, at: datetime | None = None) -> None:
-        """Put a message in; it happened ``at``, or now."""
+        """Send a message about an event ``at`` that time, or now."""
         moment = at or self._double.region.moment()
         region = self._double.region_name
         body = envelope(message.source, message.detail_type, message.detail, region=region, at=moment)
@@ -91,17 +91,17 @@ class Mailbox:
         self.send_text(json.dumps({**body, "resources": arns}))
 
     def send_text(self, body: str) -> None:
-        """Put any text in."""
+        """Send any text."""
         self._sqs.send_message(QueueUrl=self.url, MessageBody=body)
 
-    def waiting(self) -> int:
-        """Messages nobody has deleted, those in work too."""
+    def remaining(self) -> int:
+        """The number of messages that are not deleted, including those in flight."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         counts = self._sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
         return sum(int(counts[name]) for name in names)
 
-    def follow_rules(self) -> None:
-        """The five kinds come through EventBridge rules of the default bus (AWS-979)."""
+    def subscribe_to_rules(self) -> None:
+        """Create EventBridge rules that deliver the five kinds from the default bus (AWS-979)."""
         events = client(self._double, "events")
         arn = self._sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         for name, pattern in _RULES.items():
@@ -109,7 +109,7 @@ class Mailbox:
             events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": arn}])
 
     def publish(self, message: Message) -> None:
-        """Put a message on the default bus; rules take it from there."""
+        """Put an event on the default bus."""
         entry = {
             "Source": message.source,
             "DetailType": message.detail_type,

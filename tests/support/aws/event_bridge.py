@@ -1,4 +1,4 @@
-"""EventBridge's way from an event through rules to queues (AWS-979); moto keeps the rules, and cannot do this part."""
+"""EventBridge: delivers events to queues by rules (AWS-979). moto stores the rules but does not deliver."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from uuid import uuid4
 
-from support.aws.moto_side import ACCOUNT, Moto
+from support.aws.moto_backend import ACCOUNT, Moto
 from support.aws.wire import Fields
 
 
-class Events:
-    """The default bus."""
+class EventBridge:
+    """The default event bus."""
 
     def __init__(self, moto: Moto, moment: Callable[[], datetime]) -> None:
         self._moto = moto
@@ -45,7 +45,7 @@ class Events:
 
 
 def envelope(source: str, kind: str, detail: Mapping[str, object], *, region: str, at: datetime) -> Fields:
-    """An event as it stands in a queue (AWS-651)."""
+    """An event as a queue receives it (AWS-651)."""
     return {
         "version": "0",
         "id": str(uuid4()),
@@ -60,7 +60,7 @@ def envelope(source: str, kind: str, detail: Mapping[str, object], *, region: st
 
 
 def _matches(pattern: Mapping[str, object], event: Mapping[str, object]) -> bool:
-    """A pattern's lists hold the values that will do; its maps are patterns of what is below."""
+    """Whether an event matches a pattern: lists are allowed values, maps are patterns of nested fields."""
     for key, wanted in pattern.items():
         value = event.get(key)
         if isinstance(wanted, dict):

@@ -1,4 +1,4 @@
-"""Which operation is answered by what. Everything that is not here is moto's."""
+"""The state of the double's region, and the handlers of operations. moto handles all operations that are not listed here."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from support.aws.account import Examined
 from support.aws.capacity import Capacity
-from support.aws.events import Events
-from support.aws.fleets import Fleets, Shelves
+from support.aws.catalog import Catalog
+from support.aws.event_bridge import EventBridge
+from support.aws.fleets import Fleets, RegionState
 from support.aws.images import Images
-from support.aws.instances import Instances, Machine
-from support.aws.market import Market
-from support.aws.moto_side import ACCOUNT, Moto
+from support.aws.instances import DoubleInstance, Instances
+from support.aws.moto_backend import ACCOUNT, Moto
 from support.aws.network import Network
+from support.aws.permissions_and_quotas import PermissionsAndQuotas
 from support.aws.queries import page
-from support.aws.reservations_and_groups import Holdings
+from support.aws.reservations_and_groups import ReservationsAndGroups
 from support.aws.templates import Templates
 from support.aws.wire import Call, Fields, Refusal
 
@@ -26,14 +26,14 @@ Answer = Callable[[Fields], Fields]
 
 @dataclass
 class Clusters:
-    """EKS clusters by name, and the zones their ARNs shift away from."""
+    """EKS clusters by name, and the zonal shifts by cluster ARN."""
 
     described: dict[str, Fields] = field(default_factory=dict)
     shifts: dict[str, list[Fields]] = field(default_factory=dict)
 
 
 class Region:
-    """Everything the double knows, and the answers that follow from it. ``now`` is seconds since the epoch."""
+    """The state of a region and the handlers of its operations. ``now`` is seconds since the epoch."""
 
     def __init__(
         self, moto: Moto, kubernetes: tuple[str, ...], now: Callable[[], float], check_allowed: Callable[[str], None]
@@ -41,49 +41,55 @@ class Region:
         self.moto = moto
         self.now = now
         self._kubernetes = kubernetes
-        self.market = Market(moto)
+        self.catalog = Catalog(moto)
         self.images = Images(kubernetes)
         self.templates = Templates()
-        self.holdings = Holdings()
-        self.capacity = Capacity(self.market, now)
+        self.reservations_and_groups = ReservationsAndGroups()
+        self.capacity = Capacity(self.catalog, now)
         self.instances = Instances(now, self._release)
         self.network = Network(moto)
         self.clusters = Clusters()
-        self.examined = Examined(check_allowed)
-        self.events = Events(moto, self.moment)
-        shelves = Shelves(
-            self.market, self.images, self.templates, self.holdings, self.capacity, self.instances, self.network
+        self.permissions_and_quotas = PermissionsAndQuotas(check_allowed)
+        self.event_bridge = EventBridge(moto, self.moment)
+        state = RegionState(
+            self.catalog,
+            self.images,
+            self.templates,
+            self.reservations_and_groups,
+            self.capacity,
+            self.instances,
+            self.network,
         )
-        self.fleets = Fleets(shelves, check_allowed)
+        self.fleets = Fleets(state, check_allowed)
         self._ec2 = self._ec2_answers()
         self._others = self._other_answers()
 
-    def _release(self, machine: Machine) -> None:
-        self.fleets.release(machine)
+    def _release(self, instance: DoubleInstance) -> None:
+        self.fleets.release(instance)
 
     def reset(self) -> None:
-        """As in the beginning. What moto takes seconds to tell is kept."""
+        """Initial state. What takes moto seconds to compute is kept."""
         self.moto.reset()
         self.network.forget()
         self.clusters = Clusters()
         self.images.reset()
         for part in (
-            self.market,
+            self.catalog,
             self.templates,
-            self.holdings,
+            self.reservations_and_groups,
             self.capacity,
             self.instances,
             self.fleets,
-            self.examined,
+            self.permissions_and_quotas,
         ):
             part.reset()
 
     def moment(self) -> datetime:
-        """Now."""
+        """The current time."""
         return datetime.fromtimestamp(self.now(), UTC)
 
     def find(self, call: Call) -> Answer | None:
-        """What answers a call; None: moto does."""
+        """The handler of a call; None: moto handles it."""
         if call.service == "ec2":
             return self._ec2.get(call.operation)
         own = self._others.get((call.service, call.operation))
@@ -95,18 +101,18 @@ class Region:
         return call.operation != "DescribeCluster" or call.parameters["name"] in self.clusters.described
 
     def _ec2_answers(self) -> Mapping[str, Answer]:
-        """By operation, with dry runs and pages as all of EC2 has them."""
+        """Handlers by operation, with the dry runs and pages that all EC2 operations share."""
         plain: dict[str, Answer] = {
-            "DescribeInstanceTypes": self.market.describe_types,
-            "DescribeInstanceTypeOfferings": self.market.describe_offerings,
-            "DescribeSpotPriceHistory": lambda asked: self.market.describe_spot_prices(asked, self.moment()),
+            "DescribeInstanceTypes": self.catalog.describe_types,
+            "DescribeInstanceTypeOfferings": self.catalog.describe_offerings,
+            "DescribeSpotPriceHistory": lambda asked: self.catalog.describe_spot_prices(asked, self.moment()),
             "DescribeSubnets": self._subnets,
             "DescribeSecurityGroups": self._security_groups,
             "DescribeImages": lambda asked: self.images.describe(asked, self.moment()),
-            "DescribeCapacityReservations": self.holdings.describe_reservations,
-            "CreateCapacityReservation": self.holdings.create_reservation,
-            "DescribePlacementGroups": self.holdings.describe_groups,
-            "CreatePlacementGroup": self.holdings.create_group,
+            "DescribeCapacityReservations": self.reservations_and_groups.describe_reservations,
+            "CreateCapacityReservation": self.reservations_and_groups.create_reservation,
+            "DescribePlacementGroups": self.reservations_and_groups.describe_groups,
+            "CreatePlacementGroup": self.reservations_and_groups.create_group,
             "CreateLaunchTemplate": lambda asked: self.templates.create(asked, self.moment()),
             "DescribeLaunchTemplates": self.templates.describe,
             "DescribeLaunchTemplateVersions": self.templates.versions,
@@ -131,12 +137,12 @@ class Region:
     def _other_answers(self) -> Mapping[tuple[str, str], Answer]:
         return {
             ("ssm", "GetParameter"): self._parameter,
-            ("pricing", "GetProducts"): self.market.products,
+            ("pricing", "GetProducts"): self.catalog.products,
             ("iam", "ListInstanceProfiles"): self._profiles,
-            ("events", "PutEvents"): self.events.put,
-            ("iam", "SimulatePrincipalPolicy"): self.examined.simulate,
-            ("eks", "DescribeAccessEntry"): self.examined.access_entry,
-            ("service-quotas", "GetServiceQuota"): self.examined.quota,
+            ("events", "PutEvents"): self.event_bridge.put,
+            ("iam", "SimulatePrincipalPolicy"): self.permissions_and_quotas.simulate,
+            ("eks", "DescribeAccessEntry"): self.permissions_and_quotas.access_entry,
+            ("service-quotas", "GetServiceQuota"): self.permissions_and_quotas.quota,
             ("eks", "DescribeCluster"): lambda asked: {"cluster": self.clusters.described[asked["name"]]},
             ("arc-zonal-shift", "GetManagedResource"): self._managed_resource,
         }
@@ -158,9 +164,11 @@ class Region:
         self.instances.check_tags(ids)
         self.instances.tag([name for name in ids if name.startswith("i-")], tags)
         for name in ids:
-            if name in self.holdings.reservations:
-                reservation = self.holdings.reservations[name]
-                self.holdings.reservations[name] = replace(reservation, tags={**reservation.tags, **tags})
+            if name in self.reservations_and_groups.reservations:
+                reservation = self.reservations_and_groups.reservations[name]
+                self.reservations_and_groups.reservations[name] = replace(
+                    reservation, tags={**reservation.tags, **tags}
+                )
             elif (image := self.images.find(name)) is not None:
                 self.images.add(replace(image, tags={**image.tags, **tags}))
         others = [name for name in ids if not name.startswith(("i-", "cr-", "ami-", "lt-", "pg-"))]

@@ -1,4 +1,4 @@
-"""What EC2 sells and for how much: types, where they are sold, spot prices, the price list (AWS-960 to AWS-963, AWS-978)."""
+"""The EC2 catalog: instance types, their zones, spot prices, the price list (AWS-960 to AWS-963, AWS-978)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYP
 
 from karpenter.instancetypes import ec2_catalog
 from karpenter.model import labels
-from support.aws.moto_side import Moto
+from support.aws.moto_backend import Moto
 from support.aws.queries import at, named, select
 from support.aws.wire import Fields
 
@@ -23,13 +23,13 @@ _TYPE_FILTERS = {
 }
 _OFFERING_FILTERS = {"instance-type": at("InstanceType"), "location": at("Location")}
 _PRODUCTS = {"false": ("Shared", "Compute Instance"), "true": ("Dedicated", "Compute Instance (bare metal)")}
-_WAYS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_PLATFORMS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
-class Market:
-    """Types and offerings are moto's, taken from its tables and not through its XML, which takes seconds.
+class Catalog:
+    """Types and offerings come from moto's tables; reading moto's XML takes seconds.
 
-    Prices are the packaged table's, in every region the same.
+    Prices come from the packaged table, the same in every region.
     """
 
     def __init__(self, moto: Moto) -> None:
@@ -39,16 +39,16 @@ class Market:
 
     @cached_property
     def types(self) -> dict[str, Fields]:
-        """All types by name."""
+        """All instance types by name."""
         return {name: dict(entry) for name, entry in INSTANCE_TYPES.items()}
 
     @cached_property
     def offerings(self) -> list[Fields]:
-        """Where types are sold, by zone."""
+        """Instance types with the zones that offer them."""
         return list(INSTANCE_TYPE_OFFERINGS["availability-zone"][self._moto.region])
 
     @cached_property
-    def _sold(self) -> frozenset[tuple[str, str]]:
+    def _offered(self) -> frozenset[tuple[str, str]]:
         return frozenset((entry["InstanceType"], entry["Location"]) for entry in self.offerings)
 
     @cached_property
@@ -58,34 +58,34 @@ class Market:
         return {entry["ZoneName"]: entry["ZoneId"] for entry in entries}
 
     def reset(self) -> None:
-        """Back to the packaged prices."""
+        """Restore the packaged prices."""
         self._spot.clear()
         self._on_demand.clear()
 
-    def sell_only(self, types: frozenset[str]) -> None:
-        """Never mind other types; to be said before anybody asks. What they cost in time is then saved."""
+    def keep_only(self, types: frozenset[str]) -> None:
+        """Remove all other types, to save time. Call it before the first request."""
         self.types = {name: entry for name, entry in self.types.items() if name in types}
         self.offerings = [entry for entry in self.offerings if entry["InstanceType"] in types]
 
     @property
-    def repriced(self) -> str:
-        """What is not at its packaged price, as a text to compare."""
+    def changed_prices(self) -> str:
+        """Changed prices, as a text to compare."""
         return f"{sorted(self._spot.items())} {sorted(self._on_demand.items())}"
 
-    def is_sold(self, instance_type: str, zone: str) -> bool:
-        """Whether the type exists in the zone."""
-        return (instance_type, zone) in self._sold
+    def is_offered(self, instance_type: str, zone: str) -> bool:
+        """Whether the zone offers the type."""
+        return (instance_type, zone) in self._offered
 
     def vcpus(self, instance_type: str) -> int:
-        """Virtual processors of a type."""
+        """vCPUs of a type."""
         return int(self.types[instance_type]["VCpuInfo"]["DefaultVCpus"])
 
     def set_on_demand_price(self, instance_type: str, price: float) -> None:
-        """From now on the type costs so many USD an hour."""
+        """Set the on-demand price in USD an hour."""
         self._on_demand[instance_type] = price
 
     def set_spot_price(self, instance_type: str, zone: str, price: float | None) -> None:
-        """From now on a spot machine there costs so many USD an hour; None: the market tells no price."""
+        """Set the spot price in USD an hour; None: AWS reports no price."""
         self._spot[instance_type, zone] = price if price is not None else -1.0
 
     def on_demand_price(self, instance_type: str) -> float | None:
@@ -113,9 +113,11 @@ class Market:
         return {"InstanceTypeOfferings": select(entries, parameters.get("Filters"), _OFFERING_FILTERS)}
 
     def describe_spot_prices(self, parameters: Fields, now: datetime) -> Fields:
-        """DescribeSpotPriceHistory of this moment: one record a type and zone."""
+        """DescribeSpotPriceHistory of the current time: one record per type and zone."""
         wanted = set(parameters.get("InstanceTypes") or ())
-        products = [way for way in _WAYS if way in (parameters.get("ProductDescriptions") or _WAYS)]
+        products = [
+            platform for platform in _PLATFORMS if platform in (parameters.get("ProductDescriptions") or _PLATFORMS)
+        ]
         history = [
             {
                 "InstanceType": name,
@@ -125,14 +127,14 @@ class Market:
                 "SpotPrice": f"{price:.6f}",
                 "Timestamp": now,
             }
-            for name, zone in sorted(self._sold)
+            for name, zone in sorted(self._offered)
             if (not wanted or name in wanted) and (price := self.spot_price(name, zone)) is not None
             for product in products[:1]
         ]
         return {"SpotPriceHistory": history}
 
     def products(self, parameters: Fields) -> Fields:
-        """Pricing's GetProducts: JSON texts, a hundred a page (AWS-360, AWS-361)."""
+        """Pricing's GetProducts: JSON texts, at most 100 per page (AWS-360, AWS-361)."""
         wanted = {entry["Field"]: entry["Value"] for entry in parameters.get("Filters") or ()}
         texts = [
             text

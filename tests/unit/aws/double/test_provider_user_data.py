@@ -1,4 +1,4 @@
-"""What the provider writes is what machines understand: every family's user data, read by the double's own bootstraps."""
+"""The provider's user data of every AMI family, read by the bootstrap readers of the double."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from karpenter.api.scheduling_constraints import Taint
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.userdata import BootstrapOptions, render_user_data
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts, resolve_kubelet_settings
-from support.aws.bootstrap import Joining, read
+from support.aws.bootstrap import BootstrapConfig, read
 
 CA = base64.b64encode(b"certificate").decode()
 CLUSTER = AwsClusterInfo("prod", "us-west-2", "https://api.example", CA, "1.35", "10.100.0.10", "10.100.0.0/16")
@@ -46,7 +46,7 @@ SETTINGS: dict[str, object] = {
 IP6 = AwsClusterInfo("prod", "us-west-2", "https://api.example", CA, "1.35", "fd00::a", "fd00::/108")
 
 
-def _read(family: str, cluster: AwsClusterInfo = CLUSTER, custom: str = "", **settings: object) -> Joining:
+def _read(family: str, cluster: AwsClusterInfo = CLUSTER, custom: str = "", **settings: object) -> BootstrapConfig:
     data = render_user_data(
         BootstrapOptions(
             cluster=cluster,
@@ -66,7 +66,7 @@ def _read(family: str, cluster: AwsClusterInfo = CLUSTER, custom: str = "", **se
 
 @pytest.mark.parametrize("family", IMAGES)
 @pytest.mark.parametrize("cluster", [CLUSTER, IP6], ids=["ipv4", "ipv6"])
-def test_instances_learn_their_cluster_labels_and_taints(family: str, cluster: AwsClusterInfo) -> None:
+def test_user_data_has_cluster_labels_and_taints(family: str, cluster: AwsClusterInfo) -> None:
     """AWS-220, AWS-221, AWS-T225, AWS-T235."""
     joining = _read(family, cluster)
     assert (joining.cluster, joining.endpoint, joining.certificate) == ("prod", "https://api.example", CA)
@@ -82,8 +82,8 @@ def test_instances_learn_their_cluster_labels_and_taints(family: str, cluster: A
 
 
 @pytest.mark.parametrize("family", IMAGES)
-def test_instances_learn_the_kubelets_settings(family: str) -> None:
-    """AWS-223, AWS-224, AWS-T236: all fields there are go through the families' own grammar."""
+def test_user_data_has_the_kubelet_settings(family: str) -> None:
+    """AWS-223, AWS-224, AWS-T236: all fields are written in the format of each family."""
     joining = _read(family, **SETTINGS, maxPods=10)
     assert joining.max_pods == 10
     assert joining.reserved == {"cpu": "200m", "memory": "512Mi"}
@@ -99,6 +99,6 @@ def test_instances_learn_the_kubelets_settings(family: str) -> None:
         ("Windows2022", "Write-Output 'first'"),
     ],
 )
-def test_an_owners_own_data_leaves_the_cluster_as_it_is(family: str, custom: str) -> None:
+def test_custom_user_data_does_not_change_the_cluster(family: str, custom: str) -> None:
     """AWS-241, AWS-245, AWS-252, AWS-258."""
     assert _read(family, custom=custom) == _read(family)

@@ -1,4 +1,4 @@
-"""User data as images read it, sound and broken."""
+"""User data as the images read it, valid and invalid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from karpenter.api.scheduling_constraints import Taint
-from support.aws.bootstrap import NeverJoins, read
+from support.aws.bootstrap import BootstrapError, read
 
 CA = base64.b64encode(b"certificate").decode()
 AL2023 = "amazon-eks-node-al2023-x86_64-standard-1.35-v20260801"
@@ -63,7 +63,7 @@ POWERSHELL = f"""\
 
 
 def mime(*parts: tuple[str, str]) -> str:
-    """Parts with their types, as the families that use MIME expect them."""
+    """MIME parts with their content types, as AMI families expect them."""
     head = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="//"\n\n'
     body = "".join(f"--//\nContent-Type: {kind}\n\n{text}\n" for kind, text in parts)
     return f"{head}{body}--//--\n"
@@ -84,7 +84,7 @@ def encoded(text: str) -> str:
 
 
 @pytest.mark.parametrize("image", SOUND, ids=["AWS-245", "AWS-240", "AWS-250", "AWS-258"])
-def test_every_family_reads_its_own_form(image: str) -> None:
+def test_every_family_reads_its_own_format(image: str) -> None:
     joining = read(encoded(SOUND[image]), image)
     assert (joining.cluster, joining.endpoint, joining.certificate) == ("test", "https://api.example", CA)
     assert joining.labels["team"] == "a"
@@ -93,11 +93,11 @@ def test_every_family_reads_its_own_form(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", SOUND, ids=["AL2023", "AL2", "Bottlerocket", "Windows"])
-def test_an_image_of_somebodys_own_reads_what_it_is_given(image: str) -> None:
+def test_a_custom_image_reads_any_format(image: str) -> None:
     assert read(encoded(SOUND[image]), "mine") == read(encoded(SOUND[image]), image)
 
 
-def test_later_node_configs_win_and_flags_add_up() -> None:
+def test_later_node_configs_override_earlier_ones_and_kubelet_flags_add_up() -> None:
     """AWS-245."""
     custom = (
         "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  cluster: {name: other}\n"
@@ -137,11 +137,11 @@ def test_later_node_configs_win_and_flags_add_up() -> None:
         ("mine", "#!/bin/bash\necho hello", "nothing in the user data"),
     ],
 )
-def test_broken_user_data_never_joins(image: str, text: str, words: str) -> None:
-    with pytest.raises(NeverJoins, match=words):
+def test_an_instance_with_invalid_user_data_does_not_join(image: str, text: str, words: str) -> None:
+    with pytest.raises(BootstrapError, match=words):
         read(encoded(text), image)
 
 
-def test_user_data_that_is_not_base64_never_joins() -> None:
-    with pytest.raises(NeverJoins, match="not base64"):
+def test_an_instance_whose_user_data_is_not_base64_does_not_join() -> None:
+    with pytest.raises(BootstrapError, match="not base64"):
         read("???", AL2023)

@@ -1,7 +1,7 @@
-"""A cluster for stories about the controller's process on AWS: the in-memory API server over HTTP, and the double.
+"""A cluster for tests of the controller process on AWS: the in-memory API server over HTTP, and the double.
 
-Everything a new process knows comes from these two. The double's clock is slow by a minute, so every machine is old at once, and
-the collector of machines nobody owns, which spares young ones, spares none.
+A new process has no other state. The double's clock is a minute slow, so garbage collection, which skips instances that are
+younger than a minute, skips none.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
 from karpenter.simulation.apiserver import MemoryKube, compile_query
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
+from support.aws.aws_cluster import CLUSTER, node_class, node_pool, settings_for
 from support.aws.double import Double
-from support.aws.kill_points import Ambush, Moment, WatchedServer
-from support.aws.messages import Mailbox
+from support.aws.interruption_queue import InterruptionQueue
+from support.aws.kill_points import KillPoint, KillTrigger, WatchedServer
 from support.aws.seeds import Seeds, seed
-from support.aws.stage import CLUSTER, node_class, node_pool, settings_for
 
 BEHIND_SECONDS = 60.0
 _PATIENCE_SECONDS = 120.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 #: How much of the controller's log a failure shows.
 _LOG_CHARACTERS = 8000
-#: A process alone need not wait for the lease of its dead predecessor.
-ALONE = ("--disable-leader-election", "true")
+#: Without leader election a process does not wait for the lease of its killed predecessor.
+NO_LEADER_ELECTION = ("--disable-leader-election", "true")
 _QUICK = {"BATCH_IDLE_DURATION": "200ms"}
 
 
-#: What is sold, so that a process starts quickly.
+#: Few instance types, so that a process starts quickly.
 _FAMILIES = ("c5", "c6i", "m5", "m6i", "m6a", "r5", "r6i")
 _TYPES = frozenset(f"{family}.{size}" for family in _FAMILIES for size in ("large", "xlarge", "metal"))
 
 
 @contextmanager
-def slow_double() -> Iterator[Double]:
-    """The double with its slow clock, and a few types."""
+def double_with_slow_clock() -> Iterator[Double]:
+    """The double with a slow clock and few instance types."""
     with Double(now=lambda: time.time() - BEHIND_SECONDS) as running:
-        running.region.market.sell_only(_TYPES)
+        running.region.catalog.keep_only(_TYPES)
         yield running
 
 
 @dataclass
-class Scene:
-    """One story's cluster."""
+class ControllerCluster:
+    """The cluster of one test."""
 
     aws: Double
     seeds: Seeds
-    queue: Mailbox
-    ambush: Ambush
+    queue: InterruptionQueue
+    kill_trigger: KillTrigger
     kube: MemoryKube
     url: str
     kubeconfig: str
@@ -68,7 +68,7 @@ class Scene:
 
     @contextmanager
     def controller(self, *flags: str) -> Iterator[Controller]:
-        """`karpenter run`; it is killed at the end, if not before."""
+        """`karpenter run`; it is killed at the end, unless it has exited."""
         with controller(self.kubeconfig, *flags, environment={**settings_for(self.aws), **_QUICK}) as running:
             try:
                 yield running
@@ -78,27 +78,29 @@ class Scene:
             finally:
                 running.kill()
 
-    async def life_until(self, moment: Moment) -> None:
-        """A process that lives until the moment comes."""
-        with self.controller(*ALONE) as running:
-            await self.struck(moment, running, running.kill)
+    async def run_until_killed(self, kill_point: KillPoint) -> None:
+        """Run a process until it is killed at the kill point."""
+        with self.controller(*NO_LEADER_ELECTION) as running:
+            await self.wait_for_kill_point(kill_point, running, running.kill)
 
-    async def struck(self, moment: Moment, running: Controller, blow: Callable[[], None]) -> None:
-        """Wait until the moment comes from now on, and the process has got the blow."""
-        self.ambush.lay(moment, blow)
-        await self.until(lambda: "" if self.ambush.is_sprung else f"no {moment} came:\n{running.log[-3000:]}")
+    async def wait_for_kill_point(self, kill_point: KillPoint, running: Controller, action: Callable[[], None]) -> None:
+        """Arm the trigger and wait until the kill point is reached and the action done."""
+        self.kill_trigger.arm(kill_point, action)
+        await self.until(
+            lambda: "" if self.kill_trigger.has_fired else f"{kill_point} was not reached:\n{running.log[-3000:]}"
+        )
 
     async def until(self, missing: Callable[[], str], seconds: float = _PATIENCE_SECONDS) -> None:
         """Wait until nothing is ``missing``; fail with what is at the deadline."""
         end = time.monotonic() + patience(seconds)
         while text := missing():
             assert time.monotonic() < end, text
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
-    # -- what is there --------------------------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------------------------
 
     def claims(self) -> tuple[NodeClaim, ...]:
-        """The claims, as stored."""
+        """The stored NodeClaims."""
         server = self.kube.server
         kind = kinds.NODE_CLAIM
         resource = server.resource(kind.group, kind.version, kind.plural)
@@ -106,36 +108,36 @@ class Scene:
             kind.decode(entry.data) for entry in server.list(resource, compile_query(kind, "", "", "")).entries
         )
 
-    def machines(self) -> list[dict[str, Any]]:
-        """The machines nobody has told to go."""
-        return [machine for machine in self.aws.control.machines() if machine["ended_at"] is None]
+    def instances(self) -> list[dict[str, Any]]:
+        """The instances that are not terminated or shutting down."""
+        return [instance for instance in self.aws.control.instances() if instance["ended_at"] is None]
 
-    def odd(self) -> str:
-        """What does not fit: empty where each claim has one machine of its own, and each machine its claim."""
+    def inconsistencies(self) -> str:
+        """Inconsistencies; empty if each NodeClaim has its own instance, and each instance its NodeClaim."""
         owned = [claim.status.provider_id for claim in self.claims()]
-        alive = {machine["provider_id"] for machine in self.machines()}
+        alive = {instance["provider_id"] for instance in self.instances()}
         faults = {
-            "claims without machine": owned.count(""),
-            "machines with several claims": len(owned) - len(set(owned)) if "" not in owned else 0,
-            "machines without claim": len(alive - set(owned)),
-            "claims whose machine is gone": len(set(owned) - alive - {""}),
+            "NodeClaims without instance": owned.count(""),
+            "instances with several NodeClaims": len(owned) - len(set(owned)) if "" not in owned else 0,
+            "instances without NodeClaim": len(alive - set(owned)),
+            "NodeClaims whose instance is terminated": len(set(owned) - alive - {""}),
         }
         return ", ".join(f"{count} {what}" for what, count in faults.items() if count)
 
-    def lacking(self, count: int) -> str:
-        """What is missing for so many claims that each have a machine, and nothing else."""
+    def missing_for(self, count: int) -> str:
+        """What is missing until there are ``count`` NodeClaims with one instance each, and no other instances."""
         result = len(self.claims())
-        return self.odd() if result == count else f"{result} of {count} claims; {self.odd()}"
+        return self.inconsistencies() if result == count else f"{result} of {count} claims; {self.inconsistencies()}"
 
-    # -- what is done ---------------------------------------------------------------------------------------------------------
+    # -- actions --------------------------------------------------------------------------------------------------------------
 
-    def ask(self, count: int) -> None:
-        """So many more pods that need a machine each, of either way of paying in turn."""
+    def add_pods(self, count: int) -> None:
+        """Add pods that need one instance each, alternately spot and on-demand."""
         self.kube.server.load_objects(pod(self._pods + number) for number in range(count))
         self._pods += count
 
     async def clear(self) -> None:
-        """Nobody needs machines any more: no pods, and all claims are to go."""
+        """Delete all pods and NodeClaims."""
         for waiting in (await self.kube.list(kinds.POD)).items:
             await self.kube.delete(kinds.POD, waiting.metadata.name, waiting.metadata.namespace, grace_period_seconds=0)
         for claim in self.claims():
@@ -144,7 +146,7 @@ class Scene:
 
 
 def pod(number: int) -> Json:
-    """A pod that needs a machine."""
+    """A pod that needs its own instance."""
     wanted = {
         labels.CAPACITY_TYPE: ("spot", "on-demand")[number % 2],
         f"{labels.AWS_GROUP}/instance-size": "large",
@@ -161,18 +163,20 @@ def pod(number: int) -> Json:
 
 
 @asynccontextmanager
-async def scene(aws: Double, folder: Path) -> AsyncIterator[Scene]:
-    """A new cluster with two pools, spot and on-demand, on a double as in the beginning."""
+async def controller_cluster(aws: Double, folder: Path) -> AsyncIterator[ControllerCluster]:
+    """A new cluster with two NodePools, spot and on-demand, on a double that is reset."""
     aws.reset()
     seeds = seed(aws)
-    ambush = Ambush()
-    aws.around = ambush.around_call
-    server = WatchedServer(ambush)
+    kill_trigger = KillTrigger()
+    aws.around = kill_trigger.around_call
+    server = WatchedServer(kill_trigger)
     async with serving(server) as url:
         aws.control.add_cluster(CLUSTER, url, "")
         path = folder / "kubeconfig"
         path.write_text(kubeconfig_for(url))
-        made = Scene(aws, seeds, Mailbox(aws, CLUSTER), ambush, MemoryKube(server), url, str(path))
+        made = ControllerCluster(
+            aws, seeds, InterruptionQueue(aws, CLUSTER), kill_trigger, MemoryKube(server), url, str(path)
+        )
         never = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
         server.load_objects(
             [
@@ -184,4 +188,4 @@ async def scene(aws: Double, folder: Path) -> AsyncIterator[Scene]:
         try:
             yield made
         finally:
-            ambush.release_all()
+            kill_trigger.release_all()

@@ -1,4 +1,4 @@
-"""The provider of AWS without controllers around it: machines are asked of it directly, on the in-memory API server."""
+"""The AWS provider without controllers: tests call it directly; the API server is in memory."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ class _NoEvents:
 
 
 @dataclass(frozen=True)
-class ProviderAlone:
-    """The provider, with its class ready."""
+class StandaloneProvider:
+    """The provider, with a ready EC2NodeClass."""
 
     cloud: AwsOperator
     server: MemoryServer
     kube: MemoryKube
 
     async def claims(self, *wanted: Json) -> tuple[NodeClaim, ...]:
-        """NodeClaims that are stored now."""
+        """Store NodeClaims and return them."""
         self.server.load_objects(wanted)  # type: ignore[arg-type]
         return (await self.kube.list(NODE_CLAIM)).items
 
 
 @asynccontextmanager
-async def provider_alone(cluster: str, *objects: Json) -> AsyncIterator[ProviderAlone]:
-    """The provider of an account that the environment leads to; it knows these objects, of which classes become ready."""
+async def standalone_provider(cluster: str, *objects: Json) -> AsyncIterator[StandaloneProvider]:
+    """The provider of the account that the environment configures, with objects. Waits until the EC2NodeClasses are ready."""
     clock, metrics = SystemClock(), Metrics()
     server = MemoryServer(clock)
     server.load_objects(objects)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ async def provider_alone(cluster: str, *objects: Json) -> AsyncIterator[Provider
     running = [asyncio.create_task(work) for work in (classes.run(), _run(cloud, "nodeclass"))]
     try:
         await _until(lambda: all(_is_ready(node_class) for node_class in classes) and any(True for _ in classes))
-        yield ProviderAlone(cloud, server, kube)
+        yield StandaloneProvider(cloud, server, kube)
     finally:
         for task in running:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What whoever examines an account asks for, and moto lacks: simulated policies, access entries, quotas."""
+"""Answers that moto lacks and `karpenter doctor` needs: simulated policies, access entries, quotas."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from support.aws.wire import Fields, Refusal
 
-#: vCPUs an account may run where nothing else was said.
+#: The default vCPU quota of an account.
 _USUAL_QUOTA = 1024.0
 
 
-class Examined:
-    """Answers about permissions, the cluster's principals and quotas."""
+class PermissionsAndQuotas:
+    """Answers about permissions, access entries of clusters and quotas."""
 
     def __init__(self, check_allowed: Callable[[str], None]) -> None:
         self._check_allowed = check_allowed
@@ -20,13 +20,13 @@ class Examined:
         self.quotas: dict[str, float] = {}
 
     def reset(self) -> None:
-        """As in the beginning: everything is allowed, nobody is known."""
+        """Initial state: everything is allowed, there are no access entries."""
         self.entries.clear()
         self.has_entries = True
         self.quotas.clear()
 
     def simulate(self, parameters: Fields) -> Fields:
-        """SimulatePrincipalPolicy: what is denied to callers is denied to every principal."""
+        """SimulatePrincipalPolicy: every principal is denied what callers are denied."""
         return {
             "EvaluationResults": [
                 {"EvalActionName": action, "EvalDecision": "allowed" if self._allows(action) else "implicitDeny"}

@@ -1,4 +1,4 @@
-"""From a fleet to a Node and back: the stand-in for what runs on machines, against an API server in memory."""
+"""The node simulator with an API server in memory: from a fleet to a Node and back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from karpenter.model import conditions as states
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
-from support.aws.machines import Home, MachineRoom, Pace, Remote, Source
+from support.aws.node_simulator import ClusterAddress, InstanceSource, NodeSimulator, NodeTiming, RemoteInstances
 from support.aws.seeds import Seeds, fleet, template
 
 CA = base64.b64encode(b"certificate").decode()
-HOME = Home("test", "https://api.example", CA)
-_PATIENCE_SECONDS = 20.0
+CLUSTER = ClusterAddress("test", "https://api.example", CA)
+_DEADLINE_SECONDS = 20.0
 
 
 def user_data(cluster: str = "test", endpoint: str = "https://api.example", certificate: str = CA) -> bytes:
@@ -53,17 +53,17 @@ def kube() -> MemoryKube:
 
 
 @pytest.fixture
-async def room(aws: Double, kube: MemoryKube) -> AsyncIterator[MachineRoom]:
-    room = MachineRoom(kube, aws.control, HOME, Pace(look=0.02))
-    task = asyncio.create_task(room.run())
-    yield room
+async def simulator(aws: Double, kube: MemoryKube) -> AsyncIterator[NodeSimulator]:
+    simulator = NodeSimulator(kube, aws.control, CLUSTER, NodeTiming(poll=0.02))
+    task = asyncio.create_task(simulator.run())
+    yield simulator
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-def _buy(ec2: Any, seeds: Seeds, data: bytes) -> str:
-    """Id of a machine with that user data."""
+def _launch(ec2: Any, seeds: Seeds, data: bytes) -> str:
+    """Launch an instance with that user data; return its id."""
     ec2.create_launch_template(LaunchTemplateName="booting", LaunchTemplateData=template(seeds, data))
     request = fleet(seeds, ["m5.large"])
     request["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"]["LaunchTemplateName"] = "booting"
@@ -71,8 +71,8 @@ def _buy(ec2: Any, seeds: Seeds, data: bytes) -> str:
 
 
 async def _until(holds: Callable[[], Any]) -> Any:
-    """What ``holds`` answers once it is something; async questions are awaited."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    """Wait until ``holds`` returns something true; return it. Coroutines are awaited."""
+    async with asyncio.timeout(_DEADLINE_SECONDS):
         while True:
             until = holds()
             if asyncio.iscoroutine(until):
@@ -92,9 +92,11 @@ def _is_ready(node: Node) -> bool:
     return condition is not None and condition.status == "True"
 
 
-async def test_an_instance_becomes_a_ready_node(ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom) -> None:
+async def test_an_instance_becomes_a_ready_node(
+    ec2: Any, seeds: Seeds, kube: MemoryKube, simulator: NodeSimulator
+) -> None:
     """AWS-980."""
-    name = await asyncio.to_thread(_buy, ec2, seeds, user_data())
+    name = await asyncio.to_thread(_launch, ec2, seeds, user_data())
     node = await _until(lambda: _ready_node(kube))
     assert node.spec.provider_id == f"aws:///us-west-2a/{name}"
     assert {"team": "a", "node.kubernetes.io/instance-type": "m5.large"}.items() <= node.metadata.labels.items()
@@ -109,14 +111,14 @@ async def _taints_are(kube: MemoryKube, keys: set[str]) -> bool:
     return all({taint.key for taint in node.spec.taints} == keys for node in nodes)
 
 
-async def test_a_node_waits_until_the_instance_runs(
-    aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom
+async def test_a_node_is_registered_once_the_instance_runs(
+    aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube, simulator: NodeSimulator
 ) -> None:
     """AWS-980."""
     aws.control.set_timing(pending=3600)
-    name = await asyncio.to_thread(_buy, ec2, seeds, user_data())
-    before = room.looks
-    await _until(lambda: room.looks > before + 2)
+    name = await asyncio.to_thread(_launch, ec2, seeds, user_data())
+    before = simulator.polls
+    await _until(lambda: simulator.polls > before + 2)
     assert (await kube.list(NODE)).items == ()
     aws.control.set_timing()
     node = await _until(lambda: _ready_node(kube))
@@ -126,28 +128,28 @@ async def test_a_node_waits_until_the_instance_runs(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (user_data(cluster="other"), "no cluster other here"),
-        (user_data(endpoint="https://elsewhere.example"), "nobody answers"),
+        (user_data(cluster="other"), "unknown cluster other"),
+        (user_data(endpoint="https://other.example"), "no connection"),
         (user_data(certificate="Y2E="), "unknown authority"),
         (b"garbage", "no config in user data"),
     ],
     ids=["cluster", "endpoint", "certificate", "garbage"],
 )
-async def test_an_instance_that_was_told_wrong_never_joins(
-    ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom, data: bytes, words: str
+async def test_an_instance_with_wrong_user_data_does_not_join(
+    ec2: Any, seeds: Seeds, kube: MemoryKube, simulator: NodeSimulator, data: bytes, words: str
 ) -> None:
-    name = await asyncio.to_thread(_buy, ec2, seeds, data)
-    await _until(lambda: name in room.failures)
-    assert words in room.failures[name]
+    name = await asyncio.to_thread(_launch, ec2, seeds, data)
+    await _until(lambda: name in simulator.failures)
+    assert words in simulator.failures[name]
     assert (await kube.list(NODE)).items == ()
 
 
-async def test_pods_run_on_the_instance_and_go_with_it(
-    aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom
+async def test_pods_run_on_the_instance_and_are_removed_with_it(
+    aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube, simulator: NodeSimulator
 ) -> None:
     """AWS-974, AWS-980."""
     aws.control.set_timing(shutting_down=3600)
-    name = await asyncio.to_thread(_buy, ec2, seeds, user_data())
+    name = await asyncio.to_thread(_launch, ec2, seeds, user_data())
     node = await _until(lambda: _ready_node(kube))
     pod = Pod(
         metadata=ObjectMeta(name="web", namespace="default"),
@@ -173,8 +175,8 @@ async def _are_gone(kube: MemoryKube) -> bool:
     return not (await kube.list(NODE)).items and not (await kube.list(POD)).items
 
 
-async def test_a_deleted_pod_is_gone(ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom) -> None:
-    await asyncio.to_thread(_buy, ec2, seeds, user_data())
+async def test_a_deleted_pod_is_removed(ec2: Any, seeds: Seeds, kube: MemoryKube, simulator: NodeSimulator) -> None:
+    await asyncio.to_thread(_launch, ec2, seeds, user_data())
     node = await _until(lambda: _ready_node(kube))
     pod = Pod(
         metadata=ObjectMeta(name="web", namespace="default"),
@@ -194,21 +196,21 @@ async def _is_missing(kube: MemoryKube) -> bool:
     return False
 
 
-async def test_a_silent_kubelet_leaves_its_node_unknown(
-    ec2: Any, seeds: Seeds, kube: MemoryKube, room: MachineRoom
+async def test_the_node_of_a_hung_kubelet_becomes_unknown(
+    ec2: Any, seeds: Seeds, kube: MemoryKube, simulator: NodeSimulator
 ) -> None:
-    await asyncio.to_thread(_buy, ec2, seeds, user_data())
+    await asyncio.to_thread(_launch, ec2, seeds, user_data())
     node = await _until(lambda: _ready_node(kube))
-    room.silence(node.metadata.name)
+    simulator.hang_kubelet(node.metadata.name)
     await _until(lambda: _is_unready(kube, node.metadata.name))
 
 
-async def test_the_double_may_be_in_another_process(aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube) -> None:
-    source: Source = Remote(aws.url)
-    actual = MachineRoom(kube, source, HOME, Pace(look=0.02))
+async def test_the_double_can_run_in_another_process(aws: Double, ec2: Any, seeds: Seeds, kube: MemoryKube) -> None:
+    source: InstanceSource = RemoteInstances(aws.url)
+    actual = NodeSimulator(kube, source, CLUSTER, NodeTiming(poll=0.02))
     task = asyncio.create_task(actual.run())
     try:
-        await asyncio.to_thread(_buy, ec2, seeds, user_data())
+        await asyncio.to_thread(_launch, ec2, seeds, user_data())
         assert await _until(lambda: _ready_node(kube))
     finally:
         task.cancel()

@@ -1,4 +1,4 @@
-"""moto, in this process: requests passed on as they came, and typed questions of the double's own."""
+"""moto in this process: forwards requests unchanged, and makes typed calls for the double."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from werkzeug.wrappers import Request, Response
 from support.aws.wire import Fields, Refusal
 
 ACCOUNT = "123456789012"
-# The double has images of its own; building moto's costs seconds at every reset.
+# The double has its own images; building those of moto takes seconds at every reset.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 
 class Moto:
-    """moto's services for one region. Its memory is the process's: two at a time would share it."""
+    """moto's services for one region. moto's state is global to the process: two instances would share it."""
 
     def __init__(self, region: str) -> None:
         self.region = region
@@ -33,7 +33,7 @@ class Moto:
         self._app = DomainDispatcherApplication(create_backend_app)
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Clear the state of all services."""
         with self._lock:
             for service in ("ec2", "iam", "ssm", "sqs", "events", "eks", "sts"):
                 for account in get_backend(service).values():
@@ -41,7 +41,7 @@ class Moto:
                         backend.reset()
 
     def pass_on(self, request: Request) -> Response:
-        """moto's own answer to a request."""
+        """moto's answer to a request."""
         environ = EnvironBuilder(
             path=request.path,
             method=request.method,
@@ -57,7 +57,7 @@ class Moto:
         return Response(b"".join(body), status=status, headers=headers)
 
     def ask(self, service: str, operation: str, parameters: Fields | None = None) -> Fields:
-        """A question in the service model's words. Raises ``Refusal``."""
+        """Call an operation with the field names of the service model. Raises ``Refusal``."""
         model: ServiceModel = get_service_model(service)
         operation_model = model.operation_model(operation)
         protocol = str(model.protocol)

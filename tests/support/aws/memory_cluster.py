@@ -1,6 +1,6 @@
-"""A cluster on the double without a control plane: the in-memory API server, machines that join, `karpenter run` beside them.
+"""A cluster on the double without a control plane: the in-memory API server, simulated nodes and `karpenter run`.
 
-Nothing schedules pods here. NodeClaims that nobody's pool made are bought like all others, so whoever wants machines makes those.
+There is no scheduler. Tests create NodeClaims without a NodePool, which are launched like all others.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from karpenter.model.clock import SystemClock
 from karpenter.providers.aws.bootstrap.bootstrap_objects import CLUSTER_ROLE_BINDING
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
-from support.aws.clients import Place
-from support.aws.machines import Home, MachineRoom, Pace, Source
-from support.aws.stage import CLUSTER
+from support.aws.aws_cluster import CLUSTER
+from support.aws.clients import AwsEndpoint
+from support.aws.node_simulator import ClusterAddress, InstanceSource, NodeSimulator, NodeTiming
 
 _CERTIFICATE = "Q0E="
-_AT_ONCE = Pace()
+_AT_ONCE = NodeTiming()
 
 
 @dataclass(frozen=True)
-class SmallStage:
-    """The cluster; objects are there from the start or made through ``kube``."""
+class MemoryCluster:
+    """The cluster. Objects are loaded or created through ``kube``."""
 
     server: MemoryServer
     kube: MemoryKube
     url: str
-    cloud: Place
+    cloud: AwsEndpoint
     folder: Path
 
     @asynccontextmanager
     async def controller(
         self, *flags: str, intervals: Mapping[str, str] = QUICK, **environment: str
     ) -> AsyncIterator[Controller]:
-        """`karpenter run` on it, to be entered in the main thread. It must end in order, unless it has ended before."""
+        """`karpenter run` on this cluster; enter it in the main thread. Asserts a clean exit, unless it has exited before."""
         path = self.folder / "kubeconfig"
         path.write_text(kubeconfig_for(self.url))
         variables = {**settings(self.url), **credentials(self.cloud), **environment}
         with controller(str(path), *flags, environment=variables, intervals=intervals) as running:
             yield running
-            # Here and not by who started it: the loop has to serve the process until it is gone.
+            # Terminate it here: the event loop must serve the process until it has exited.
             if running.is_running:
                 assert await asyncio.to_thread(running.terminate) == 0, running.log[-2000:]
 
     def load(self, *objects: Json) -> None:
-        """Objects that are there from now on."""
+        """Store objects."""
         self.server.load_objects(objects)  # type: ignore[arg-type]
 
     async def claims(self) -> tuple[NodeClaim, ...]:
@@ -61,12 +61,16 @@ class SmallStage:
         return (await self.kube.list(NODE_CLAIM)).items
 
     @asynccontextmanager
-    async def machines(self, source: Source, pace: Pace = _AT_ONCE) -> AsyncIterator[MachineRoom]:
-        """What runs on the double's machines, playing."""
-        room = MachineRoom(self.kube, source, Home(CLUSTER, self.url, _CERTIFICATE), pace, self.cloud.region_name)
-        task = asyncio.create_task(room.run())
+    async def simulated_nodes(
+        self, source: InstanceSource, timing: NodeTiming = _AT_ONCE
+    ) -> AsyncIterator[NodeSimulator]:
+        """Simulate what runs on the double's instances."""
+        simulator = NodeSimulator(
+            self.kube, source, ClusterAddress(CLUSTER, self.url, _CERTIFICATE), timing, self.cloud.region_name
+        )
+        task = asyncio.create_task(simulator.run())
         try:
-            yield room
+            yield simulator
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -74,18 +78,18 @@ class SmallStage:
 
 
 @asynccontextmanager
-async def small_stage(cloud: Place, *objects: Json) -> AsyncIterator[SmallStage]:
-    """A cluster with these objects."""
+async def memory_cluster(cloud: AwsEndpoint, *objects: Json) -> AsyncIterator[MemoryCluster]:
+    """Start a cluster with these objects."""
     served = (*KINDS.values(), CLUSTER_ROLE_BINDING, CONFIG_MAP, SECRET)
     server = MemoryServer(SystemClock(), kinds=served, history=100_000)  # type: ignore[arg-type]
     server.load_objects(objects)  # type: ignore[arg-type]
     async with serving(server) as url:
         with TemporaryDirectory() as folder:
-            yield SmallStage(server, MemoryKube(server), url, cloud, Path(folder))
+            yield MemoryCluster(server, MemoryKube(server), url, cloud, Path(folder))
 
 
 def settings(url: str) -> dict[str, str]:
-    """Environment of a controller of it."""
+    """Environment of a controller of the cluster at ``url``."""
     return {
         "KARPENTER_PROVIDER": "aws",
         "CLUSTER_NAME": CLUSTER,
@@ -95,8 +99,8 @@ def settings(url: str) -> dict[str, str]:
     }
 
 
-def credentials(cloud: Place) -> Mapping[str, str]:
-    """Environment by which the product finds the double."""
+def credentials(cloud: AwsEndpoint) -> Mapping[str, str]:
+    """Environment that points the AWS SDK to the double."""
     return {
         "AWS_ENDPOINT_URL": cloud.url,
         "AWS_REGION": cloud.region_name,
@@ -106,7 +110,7 @@ def credentials(cloud: Place) -> Mapping[str, str]:
 
 
 def claim(name: str, cpu: str, memory: str, capacity_type: str = "on-demand", node_class: str = "default") -> Json:
-    """A NodeClaim of nobody's pool: a machine for so much."""
+    """A NodeClaim without a NodePool, for these requests."""
     requirements: list[Json] = [
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]},
         {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},

@@ -1,4 +1,4 @@
-"""A cluster on the double: the real control plane, an account with a network, machines that join, a controller's process."""
+"""A cluster on the double: a real control plane, an account with a network, simulated nodes and a controller process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.kube.client import KubeClient
 from support.aws.double import REGION, Double
-from support.aws.machines import Home, MachineRoom, Pace
-from support.aws.messages import Mailbox
+from support.aws.interruption_queue import InterruptionQueue
+from support.aws.node_simulator import ClusterAddress, NodeSimulator, NodeTiming
 from support.aws.seeds import Seeds, seed
 
 CLUSTER = "test"
@@ -28,7 +28,7 @@ ANY_MODERN: tuple[Json, ...] = (
 
 
 def node_class(name: str = "default", **spec: object) -> Json:
-    """An EC2NodeClass that finds the double's network."""
+    """An EC2NodeClass that selects the double's network."""
     return {
         "apiVersion": "karpenter.k8s.aws/v1",
         "kind": "EC2NodeClass",
@@ -59,30 +59,30 @@ def node_pool(name: str, capacity_types: tuple[str, ...], notes: Mapping[str, st
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A cluster on AWS, ready for a controller."""
+class AwsCluster:
+    """A cluster on the double of AWS, prepared for a controller."""
 
     plane: ControlPlane
     aws: Double
     account: Account
     seeds: Seeds
-    queue: Mailbox
+    queue: InterruptionQueue
 
     @contextmanager
     def controller(self, *flags: str, **environment: str) -> Iterator[Controller]:
-        """`karpenter run` with machines from the double."""
+        """`karpenter run` with the double as its cloud."""
         settings = {**settings_for(self.aws), **environment}
         with controller(self.account.kubeconfig, *flags, environment=settings) as running:
             yield running
 
     @asynccontextmanager
-    async def machines(self, kube: KubeClient) -> AsyncIterator[MachineRoom]:
-        """What runs on the double's machines, playing."""
-        home = Home(CLUSTER, self.plane.server, base64.b64encode(self.plane.certificate).decode())
-        room = MachineRoom(kube, self.aws.control, home, Pace(), self.aws.region_name)
-        task = asyncio.create_task(room.run())
+    async def simulated_nodes(self, kube: KubeClient) -> AsyncIterator[NodeSimulator]:
+        """Simulate what runs on the double's instances."""
+        cluster = ClusterAddress(CLUSTER, self.plane.server, base64.b64encode(self.plane.certificate).decode())
+        simulator = NodeSimulator(kube, self.aws.control, cluster, NodeTiming(), self.aws.region_name)
+        task = asyncio.create_task(simulator.run())
         try:
-            yield room
+            yield simulator
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -90,7 +90,7 @@ class Stage:
 
 
 def settings_for(aws: Double) -> dict[str, str]:
-    """Environment of a controller whose machines come from the double."""
+    """Environment of a controller with the double as its cloud."""
     return {
         "KARPENTER_PROVIDER": "aws",
         "CLUSTER_NAME": CLUSTER,
@@ -101,7 +101,7 @@ def settings_for(aws: Double) -> dict[str, str]:
 
 
 def credentials(aws: Double) -> dict[str, str]:
-    """Environment by which the product finds the double."""
+    """Environment that points the AWS SDK to the double."""
     return {
         "AWS_ENDPOINT_URL": aws.url,
         "AWS_REGION": aws.region_name,
@@ -111,13 +111,13 @@ def credentials(aws: Double) -> dict[str, str]:
 
 
 @contextmanager
-def stage(plane: ControlPlane, region: str = REGION, version: str = "1.35") -> Iterator[Stage]:
-    """The whole set-up, on a control plane with scheduler and controllers of Kubernetes; EKS reports ``version``."""
+def aws_cluster(plane: ControlPlane, region: str = REGION, version: str = "1.35") -> Iterator[AwsCluster]:
+    """Start the cluster on a control plane with the scheduler and controllers of Kubernetes; EKS reports ``version``."""
     with Double(region) as aws:
         seeds = seed(aws)
         certificate = base64.b64encode(plane.certificate).decode()
         aws.control.add_cluster(CLUSTER, plane.server, certificate, version)
-        queue = Mailbox(aws, CLUSTER)
-        queue.follow_rules()
+        queue = InterruptionQueue(aws, CLUSTER)
+        queue.subscribe_to_rules()
         with deployed.installed(plane, "aws") as account:
-            yield Stage(plane, aws, account, seeds, queue)
+            yield AwsCluster(plane, aws, account, seeds, queue)

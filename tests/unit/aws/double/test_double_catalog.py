@@ -1,4 +1,4 @@
-"""What is sold: types, zones, prices, images and the parameters that name them."""
+"""The catalog of the double: types, zones, prices, images and the parameters that name them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HVM = [
 ]
 
 
-def test_types_come_in_pages_of_at_most_a_hundred(aws: Double, ec2: Any) -> None:
+def test_types_are_paged_by_at_most_a_hundred(aws: Double, ec2: Any) -> None:
     """AWS-960, AWS-T962."""
     pages = list(
         ec2.get_paginator("describe_instance_types").paginate(Filters=_HVM, PaginationConfig={"PageSize": 100})
@@ -29,7 +29,7 @@ def test_types_come_in_pages_of_at_most_a_hundred(aws: Double, ec2: Any) -> None
     assert len(aws.calls.of("DescribeInstanceTypes")) == 14
 
 
-def test_a_type_has_the_facts_the_provider_reads(ec2: Any) -> None:
+def test_a_type_has_the_fields_that_the_provider_reads(ec2: Any) -> None:
     """AWS-960."""
     (instance_type,) = ec2.describe_instance_types(InstanceTypes=["p4d.24xlarge"])["InstanceTypes"]
     assert instance_type["VCpuInfo"]["DefaultVCpus"] == 96
@@ -44,13 +44,13 @@ def test_a_page_of_types_larger_than_a_hundred_is_refused(ec2: Any) -> None:
         ec2.describe_instance_types(MaxResults=101)
 
 
-def test_a_dry_run_of_a_describe_call_says_so(ec2: Any) -> None:
+def test_a_dry_run_of_a_describe_call_is_answered_as_such(ec2: Any) -> None:
     """AWS-960."""
     with refused("DryRunOperation"):
         ec2.describe_instance_types(DryRun=True)
 
 
-def test_offerings_are_paged_and_know_the_zones(ec2: Any) -> None:
+def test_offerings_are_paged_and_have_zones(ec2: Any) -> None:
     """AWS-961."""
     pages = list(
         ec2.get_paginator("describe_instance_type_offerings").paginate(
@@ -75,7 +75,7 @@ def _spot_price(ec2: Any, name: str, zone: str) -> float | None:
     return next((float(entry["SpotPrice"]) for entry in history if entry["AvailabilityZone"] == zone), None)
 
 
-def test_spot_prices_are_the_tables_until_a_test_sets_one(aws: Double, ec2: Any) -> None:
+def test_spot_prices_are_the_packaged_ones_until_a_test_sets_one(aws: Double, ec2: Any) -> None:
     """AWS-963."""
     before = _spot_price(ec2, "m5.large", "us-west-2a")
     aws.control.set_spot_price("m5.large", "us-west-2a", 0.5)
@@ -87,7 +87,7 @@ def test_spot_prices_are_the_tables_until_a_test_sets_one(aws: Double, ec2: Any)
     assert _spot_price(ec2, "m5.large", "us-west-2c") == before
 
 
-def test_products_are_json_texts_a_hundred_a_page(aws: Double) -> None:
+def test_products_are_json_texts_paged_by_a_hundred(aws: Double) -> None:
     """AWS-978, AWS-360, AWS-361."""
     wanted = {
         "regionCode": "us-west-2",
@@ -111,7 +111,7 @@ def test_products_are_json_texts_a_hundred_a_page(aws: Double) -> None:
     assert "m5.metal" not in prices
 
 
-def test_bare_metal_is_sold_as_dedicated(aws: Double) -> None:
+def test_bare_metal_types_have_dedicated_tenancy(aws: Double) -> None:
     """AWS-360."""
     filters = [{"Type": "TERM_MATCH", "Field": "tenancy", "Value": "Dedicated"}]
     pages = client(aws, "pricing").get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
@@ -152,20 +152,20 @@ def test_public_parameters_name_images(aws: Double, ec2: Any, path: str, name: s
     assert image["Name"] == name
 
 
-def test_parameters_of_versions_nobody_publishes_are_not_found(aws: Double) -> None:
+def test_parameters_of_unpublished_versions_are_not_found(aws: Double) -> None:
     """AWS-967."""
     with refused("ParameterNotFound"):
         client(aws, "ssm").get_parameter(Name=STANDARD.replace("1.35", "1.10"))
 
 
-def test_a_users_own_parameter_is_kept(aws: Double) -> None:
+def test_a_parameter_of_the_account_is_stored(aws: Double) -> None:
     """AWS-967."""
     ssm = client(aws, "ssm")
     ssm.put_parameter(Name="/mine/image", Value="ami-0123456789abcdef0", Type="String")
     assert ssm.get_parameter(Name="/mine/image")["Parameter"]["Value"] == "ami-0123456789abcdef0"
 
 
-def test_a_new_release_moves_the_moving_parameters(aws: Double) -> None:
+def test_a_new_release_updates_the_latest_parameters(aws: Double) -> None:
     """AWS-967, AWS-181."""
     ssm = client(aws, "ssm")
     before = ssm.get_parameter(Name=STANDARD)["Parameter"]["Value"]
@@ -185,7 +185,7 @@ def test_images_of_the_account_have_architecture_tags_and_dates(aws: Double, ec2
     assert image["State"] == "available"
 
 
-def test_deprecated_images_of_others_are_told_of_only_when_asked(aws: Double, ec2: Any) -> None:
+def test_deprecated_images_of_other_accounts_are_described_only_on_request(aws: Double, ec2: Any) -> None:
     """AWS-966, AWS-195."""
     name = "amazon-eks-node-al2023-x86_64-standard-1.35-v20260301"
     aws.control.deprecate_image(aws.control.image_named(name), "2026-04-01T00:00:00Z")
@@ -201,7 +201,7 @@ def test_an_unknown_image_id_fails_the_call(ec2: Any) -> None:
         ec2.describe_images(ImageIds=["ami-00000000000000000"])
 
 
-def test_subnets_are_found_by_tag_in_pages_and_lose_addresses(aws: Double, ec2: Any, seeds: Seeds) -> None:
+def test_subnets_are_found_by_tag_in_pages_and_count_free_addresses(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-964."""
     wanted = [{"Name": "tag:karpenter.sh/discovery", "Values": ["te*"]}]
     pages = list(ec2.get_paginator("describe_subnets").paginate(Filters=wanted, PaginationConfig={"PageSize": 5}))

@@ -1,4 +1,4 @@
-"""The provider of one process, put together as it runs, on the double and an API server in memory."""
+"""The AWS provider with its controllers, wired as in a controller process, on the double and an API server in memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _DEADLINE_SECONDS = 20.0
 
 
 def node_class(**spec: Any) -> EC2NodeClass:
-    """A class that finds the double's network."""
+    """An EC2NodeClass that selects the double's network."""
     defaults: dict[str, Any] = {
         "subnet_selector_terms": (SubnetSelectorTerm(tags=DISCOVERED),),
         "security_group_selector_terms": (SecurityGroupSelectorTerm(tags=DISCOVERED),),
@@ -63,13 +63,13 @@ def node_class(**spec: Any) -> EC2NodeClass:
 
 
 def pool() -> NodePool:
-    """The pool ``default`` of that class."""
+    """The NodePool ``default`` of that class."""
     template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(node_class_ref=CLASS, requirements=()))
     return NodePool(metadata=ObjectMeta(name="default"), spec=NodePoolSpec(template=template))
 
 
 def claim(name: str, *types: str) -> NodeClaim:
-    """A claim of the pool for one of these types, on demand."""
+    """An on-demand NodeClaim of the pool for one of these types."""
     return NodeClaim(
         metadata=ObjectMeta(name=name, labels={labels.NODE_POOL: "default", "team": "a"}),
         spec=NodeClaimSpec(
@@ -84,8 +84,8 @@ def claim(name: str, *types: str) -> NodeClaim:
 
 
 @dataclass
-class Told:
-    """Events, as kind of event, object and reason."""
+class RecordedEvents:
+    """Recorded events: event type, object name and reason."""
 
     events: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -96,8 +96,8 @@ class Told:
         self.events.append(("Warning", involved.name, reason))
 
 
-class FewTypes:
-    """EC2 as the double has it, but for what is sold: reading all of that takes seconds."""
+class Ec2WithFewTypes:
+    """EC2 of the double, but with few instance types: reading all types takes seconds."""
 
     def __init__(self, ec2: Ec2Api, region: Region) -> None:
         self._ec2 = ec2
@@ -110,7 +110,7 @@ class FewTypes:
 
 
 def region(double: Double) -> Region:
-    """Few types, sold in every zone of the double. Of ``r5.large`` nobody knows a price but on demand."""
+    """Few types, offered in every zone of the double. ``r5.large`` has an on-demand price only."""
     zones = [f"{double.region_name}{letter}" for letter in "abc"]
     names = ("c5.large", "m5.large", "m5.xlarge", "m6g.large", "r5.large")
     return Region(
@@ -121,25 +121,25 @@ def region(double: Double) -> Region:
     )
 
 
-class Process:
-    """A provider and what it sees. Its controllers run when a test starts them."""
+class ProviderProcess:
+    """A provider with its cluster view. A test starts the controllers it needs."""
 
-    def __init__(self, double: Double, market: Region, context: AwsContext, kube: MemoryKube) -> None:
+    def __init__(self, double: Double, catalog: Region, context: AwsContext, kube: MemoryKube) -> None:
         cloud = AwsOperator(context)
         self.double = double
-        self.market = market
+        self.catalog = catalog
         self.controllers = {controller.name: controller for controller in cloud.controllers()}
         self.cloud = cloud
         self.kube = kube
         self.metrics = context.metrics
-        self.told: Any = context.events
+        self.events: Any = context.events
         self.state = context.state
         self.view: Any = context.cluster_view
         self.classes: Informer[EC2NodeClass] = Informer(kube, EC2_NODE_CLASS)
         self.tasks: list[asyncio.Future[None]] = []
 
-    async def see(self) -> None:
-        """Begin to watch, as a process does once it is told to."""
+    async def watch(self) -> None:
+        """Start the informers, as a process does."""
         claims, nodes, pools = (
             Informer(self.kube, NODE_CLAIM),
             Informer(self.kube, NODE),
@@ -170,7 +170,7 @@ class Process:
             self.tasks.append(asyncio.ensure_future(self.controllers[name].run()))
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]], what: str) -> None:
-        """Wait for something; fail at the deadline."""
+        """Wait for a condition; fail at the deadline."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _DEADLINE_SECONDS
         while not (await result if isinstance(result := holds(), Awaitable) else result):
@@ -178,7 +178,7 @@ class Process:
             await asyncio.sleep(0.02)
 
     async def ready_class(self, **spec: Any) -> EC2NodeClass:
-        """The class ``default``, once it is ready."""
+        """Create the class ``default`` and wait until it is ready."""
         await self.kube.create(EC2_NODE_CLASS, node_class(**spec))
         self.start("nodeclass")
         await self.until(lambda: self._is_ready(), "the class being ready")
@@ -191,7 +191,7 @@ class Process:
         return node_class is not None and conditions.is_true(node_class.status.conditions, "Ready")
 
     def carried_out(self, *operations: str) -> int:
-        """How often these calls did what they asked for."""
+        """The number of successful calls of these operations."""
         return sum(len(self.double.calls.carried_out(operation)) for operation in operations)
 
 
@@ -203,17 +203,19 @@ def context(
     clock: Clock,
     metrics: Metrics,
 ) -> AwsContext:
-    """What the manager would hand in: the view of an empty cluster, and a recorder that keeps events."""
+    """The context that the manager would pass: the view of an empty cluster, and a recorder that keeps events."""
     state = ClusterState()
-    return AwsContext(services, cluster, settings, kube, clock, metrics, state, WatchedClusterView(state), Told())
+    return AwsContext(
+        services, cluster, settings, kube, clock, metrics, state, WatchedClusterView(state), RecordedEvents()
+    )
 
 
 @asynccontextmanager
-async def process(double: Double, account: AwsSession, **settings: Any) -> AsyncIterator[Process]:
-    """A process that has hydrated and watches."""
+async def provider_process(double: Double, account: AwsSession, **settings: Any) -> AsyncIterator[ProviderProcess]:
+    """A process that has hydrated and runs its informers."""
     made = await unhydrated(double, account, **settings)
     await made.cloud.hydrate()
-    await made.see()
+    await made.watch()
     try:
         yield made
     finally:
@@ -222,8 +224,8 @@ async def process(double: Double, account: AwsSession, **settings: Any) -> Async
         await asyncio.gather(*made.tasks, return_exceptions=True)
 
 
-async def unhydrated(double: Double, account: AwsSession, **settings: Any) -> Process:
-    """A process before its first question to AWS about what is sold."""
+async def unhydrated(double: Double, account: AwsSession, **settings: Any) -> ProviderProcess:
+    """A process before it has read instance types and prices."""
     clock, metrics = SystemClock(), Metrics()
     kube = MemoryKube(MemoryServer(clock))
 
@@ -234,24 +236,24 @@ async def unhydrated(double: Double, account: AwsSession, **settings: Any) -> Pr
         **{"cluster_name": NAME, "cluster_endpoint": "https://prod.example", "service_cidr": "10.96.0.0/12", **settings}
     )
     facts = await discover_cluster(account, own, ApiServerAccess(kube, version, "Q0E="))
-    market = region(double)
-    few: Any = FewTypes(account.services.ec2, market)
-    services = account.services._replace(ec2=few, pricing=market)
-    return Process(double, market, context(services, facts, own, kube, clock, metrics), kube)
+    catalog = region(double)
+    few: Any = Ec2WithFewTypes(account.services.ec2, catalog)
+    services = account.services._replace(ec2=few, pricing=catalog)
+    return ProviderProcess(double, catalog, context(services, facts, own, kube, clock, metrics), kube)
 
 
-async def bought(world: Process, name: str = "one", *types: str) -> tuple[NodeClaim, Instance]:
-    """A claim and its machine, as the claim shows it."""
-    asked = await world.kube.create(NODE_CLAIM, claim(name, *(types or ("m5.large",))))
-    machine = await world.cloud.provider.create(asked)
-    status = {"providerID": machine.provider_id, "imageID": machine.image_id, "nodeName": f"node-{name}"}
-    notes = {"metadata": {"annotations": machine.annotations}}
-    await world.kube.patch(NODE_CLAIM, name, notes)
-    shown = await world.kube.patch(NODE_CLAIM, name, {"status": status}, subresource="status")
-    await world.until(lambda: _shows_machine(world, name), "the claim showing its machine")
-    return shown, machine
+async def launched(process: ProviderProcess, name: str = "one", *types: str) -> tuple[NodeClaim, Instance]:
+    """A NodeClaim with a launched instance, and the instance. The NodeClaim's status has the instance."""
+    asked = await process.kube.create(NODE_CLAIM, claim(name, *(types or ("m5.large",))))
+    instance = await process.cloud.provider.create(asked)
+    status = {"providerID": instance.provider_id, "imageID": instance.image_id, "nodeName": f"node-{name}"}
+    notes = {"metadata": {"annotations": instance.annotations}}
+    await process.kube.patch(NODE_CLAIM, name, notes)
+    shown = await process.kube.patch(NODE_CLAIM, name, {"status": status}, subresource="status")
+    await process.until(lambda: _shows_instance(process, name), "the claim showing its instance")
+    return shown, instance
 
 
-def _shows_machine(world: Process, name: str) -> bool:
-    nodeclaim = world.state.claim(name)
+def _shows_instance(process: ProviderProcess, name: str) -> bool:
+    nodeclaim = process.state.claim(name)
     return nodeclaim is not None and bool(nodeclaim.status.provider_id)

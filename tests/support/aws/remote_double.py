@@ -1,4 +1,4 @@
-"""The double in a process of its own, so that what it costs is not counted as the product's."""
+"""The double in another process, so that its CPU time and memory do not count as the product's."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _ANSWER_SECONDS = 60
 _TESTS = Path(__file__).resolve().parents[2]
 
 
-class Elsewhere:
-    """A double at a URL. What ``Control`` has is there by name."""
+class RemoteDouble:
+    """A double at a URL. ``do`` calls the methods of ``Control`` by name."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.region_name = REGION
 
     def do(self, method: str, /, **arguments: object) -> Any:
-        """The result of that method of ``Control``. Raises ``urllib.error.HTTPError`` for one that is not there."""
+        """The result of a method of ``Control``. Raises ``urllib.error.HTTPError`` if there is none."""
         request = urllib.request.Request(f"{self.url}/_double/{method}", json.dumps(arguments).encode())
         with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
             return json.load(answer)["result"]
 
-    def machines(self) -> list[dict[str, Any]]:
-        """All machines."""
-        result: list[dict[str, Any]] = self.do("machines")
+    def instances(self) -> list[dict[str, Any]]:
+        """All instances."""
+        result: list[dict[str, Any]] = self.do("instances")
         return result
 
     def calls(self, operation: str = "") -> list[dict[str, Any]]:
-        """The record of calls."""
+        """Recorded calls."""
         result: list[dict[str, Any]] = self.do("calls", operation=operation)
         return result
 
 
 @contextmanager
-def elsewhere() -> Iterator[Elsewhere]:
-    """Start one, and end it."""
+def remote_double() -> Iterator[RemoteDouble]:
+    """Start a double in another process, and stop it at the end."""
     command = (sys.executable, "-m", "support.aws.double", "--port", "0")
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=_TESTS, preexec_fn=die_with_parent()
     ) as process:
         assert process.stdout is not None
         try:
-            yield Elsewhere(process.stdout.readline().strip())
+            yield RemoteDouble(process.stdout.readline().strip())
         finally:
             process.kill()

@@ -48,7 +48,7 @@ def adopt(
 
     if not check:
         raise WrongInput(_NOTHING_TO_WRITE)
-    settings = resolve_or_exit("adopt", flags)
+    settings = resolve_or_exit("adopt", flags, filename)
     adoption_input = _read_files(filename) if filename else query_cluster(settings, read_adoption_input)
     findings = check_takeover(adoption_input)
     if filename and not findings:

@@ -51,7 +51,7 @@ def budgets(
     from karpenter.cli.render_budgets import DISRUPTION_REASONS, BudgetPreview
     from karpenter.model.disruption_rules import disruption_rules, disruption_timeline
 
-    settings = resolve_or_exit("budgets", flags)
+    settings = resolve_or_exit("budgets", flags, filename)
     period = _period(begin, days)
     zone = _zone(time_zone)
     with planning.gc_disabled():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
@@ -12,7 +13,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.cli.cluster_objects import DEVICE_KINDS, ClusterObjects, PlanObject
-from karpenter.cli.terminal import CommandError, print_error
+from karpenter.cli.terminal import WRONG_INPUT, CommandError, print_error
 from karpenter.kube import config, errors
 from karpenter.kube.client_settings import KubeClientSettings
 from karpenter.kube.error_messages import explain_error
@@ -32,6 +33,12 @@ T = TypeVar("T", bound=Wire)
 
 class ClusterUnreachable(CommandError):
     """The cluster could not be read; the text is one line with what to do about it."""
+
+
+class WrongConnection(ClusterUnreachable):
+    """The kubeconfig or the context that an option names cannot be used."""
+
+    exit_code = WRONG_INPUT
 
 
 def read_cluster(settings: KubeClientSettings, extra_kinds: Iterable[Kind[Wire]] = ()) -> ClusterObjects:
@@ -64,7 +71,9 @@ def _connection(settings: KubeClientSettings) -> config.Connection:
     try:
         return config.load(settings.kubeconfig, settings.context)
     except config.ConfigError as error:
-        raise ClusterUnreachable(" ".join(str(error).split())) from error
+        # A file that the environment names is the environment's fault.
+        is_named = settings.context or settings.kubeconfig != os.environ.get("KUBECONFIG", "")
+        raise (WrongConnection if is_named else ClusterUnreachable)(" ".join(str(error).split())) from error
 
 
 def _ask(

@@ -46,7 +46,7 @@ def console(
         raise WrongInput("--controller-token-file: the token is for --controller, which is missing")
     recorded = history_source(history, controller, controller_token_file) if controller else None
     store = _recorded_history(history) if history is not None else None
-    settings = resolve_or_exit("console", flags)
+    settings = resolve_or_exit("console", flags, filename)
     source = top_command.viewer_source(
         planning_options.InputOptions(filename, region=region, recursive=recursive), settings
     )

@@ -9,7 +9,13 @@ from dataclasses import replace
 
 import yaml
 
-from karpenter.cli.manifest_documents import EXPECTED, MalformedDocument, SourceContent, yaml_error_text
+from karpenter.cli.manifest_documents import (
+    EXPECTED,
+    MalformedDocument,
+    SourceContent,
+    what_was_expected,
+    yaml_error_text,
+)
 from karpenter.cli.yaml_nodes import (
     JOINED_KEYS,
     DuplicateKey,
@@ -80,7 +86,7 @@ def _yaml_documents(part: SourceContent) -> Iterator[InputObject | MalformedDocu
                 yield document
             number += 1
     except (yaml.YAMLError, *VALUE_ERRORS) as error:
-        hint = _LOST_INDENTATION if _is_flat(part.content) else EXPECTED
+        hint = _LOST_INDENTATION if _is_flat(part.content) else what_was_expected(part.content)
         yield MalformedDocument(f"{part.source}: document {number}: {yaml_error_text(error)}; {hint}")
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from karpenter.scheduling.scheduling_options import SchedulingOptions
     from karpenter.scheduling.solution import Solution
 
+_DEFAULT_NAMESPACE = "default"
 _SUGGESTED_NAMES = 3
 
 
@@ -38,12 +39,13 @@ def explain(
         list[str],
         typer.Argument(
             metavar="KIND NAME | KIND/NAME",
-            help="What to explain: a pod, a node or its NodeClaim, or a workload such as deployment/web.",
+            help="What to explain: a pod, a node or its NodeClaim, or a workload such as deployment/web. The name of a pod or "
+            "workload may be NAMESPACE/NAME.",
         ),
     ],
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Namespace of the pod or workload.")
-    ] = "default",
+    ] = _DEFAULT_NAMESPACE,
     filename: planning_options.FilesOption = None,
     output: OutputOption = "table",
     recursive: planning_options.RecursiveOption = False,
@@ -57,7 +59,7 @@ def explain(
 
     Read-only.
     """
-    settings = resolve_or_exit("explain", flags)
+    settings = resolve_or_exit("explain", flags, filename)
     asked = explain_subjects.parse_subject(subject)
     input_options = planning_options.InputOptions(
         filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid
@@ -68,9 +70,18 @@ def explain(
         if is_node:
             _explain_node(plan_input, asked.name, planning_options.disruption_options(settings), output)
         else:
-            pod = find_pod(plan_input.objects, namespace, asked)
+            pod = find_pod(plan_input.objects, _namespace_of(asked, namespace), asked)
             explanation_and_plan = explained_pod(plan_input, pod, settings.scheduling_options(settings.gates))
             _write_pod(plan_input, *explanation_and_plan, output, in_full=verbose or output == "wide")
+
+
+def _namespace_of(subject: explain_subjects.Subject, option: str) -> str:
+    """Raises ``WrongInput`` where both name one, and not the same."""
+    if subject.namespace and option not in (_DEFAULT_NAMESPACE, subject.namespace):
+        raise terminal.WrongInput(
+            f"{subject.namespace}/{subject.name} is not in --namespace {option}: keep one of them"
+        )
+    return subject.namespace or option
 
 
 def _write_pod(

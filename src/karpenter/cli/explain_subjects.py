@@ -29,10 +29,11 @@ _OWNED_THROUGH = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
 @dataclass(frozen=True)
 class Subject:
-    """The kind, ``Pod``, ``Node`` or that of a workload, and the name."""
+    """The kind, ``Pod``, ``Node`` or that of a workload, the name, and the namespace where it was written before the name."""
 
     kind: str
     name: str
+    namespace: str = ""
 
 
 def parse_subject(words: Sequence[str]) -> Subject:
@@ -42,7 +43,8 @@ def parse_subject(words: Sequence[str]) -> Subject:
         raise WrongInput(f"{' '.join(words)!r} names nothing: write pod NAME or pod/NAME")
     if kind.lower() not in _KINDS:
         raise WrongInput(f"{kind!r} cannot be explained: pods, nodes and workloads can")
-    return Subject(_KINDS[kind.lower()], name)
+    namespace, _, own_name = name.rpartition("/")
+    return Subject(_KINDS[kind.lower()], own_name, namespace)
 
 
 def pods_of_workload(pods: Sequence[Pod], namespace: str, workload: Subject) -> list[Pod]:

@@ -225,8 +225,12 @@ def _parse_yaml(source: str, content: bytes) -> Iterator[ManifestDocument | Malf
                     yield _as_json(source, number, value)
             number += 1
     except (yaml.YAMLError, *VALUE_ERRORS) as error:
-        rendered = _UNRENDERED if _TEMPLATE_MARK in content else EXPECTED
-        yield MalformedDocument(f"{source}: document {number}: {yaml_error_text(error)}; {rendered}")
+        yield MalformedDocument(f"{source}: document {number}: {yaml_error_text(error)}; {what_was_expected(content)}")
+
+
+def what_was_expected(content: bytes) -> str:
+    """What to do about a text that is no YAML."""
+    return _UNRENDERED if _TEMPLATE_MARK in content else EXPECTED
 
 
 def _as_json(source: str, number: int, value: object) -> ManifestDocument | MalformedDocument:

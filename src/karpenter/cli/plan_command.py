@@ -75,7 +75,7 @@ def plan(
     """Show the nodes Karpenter would launch for pending pods and their cost. Read-only."""
     wanted = _Wanted(compare is not None, consolidate, record, verbose or output == "wide")
     with terminal.all_errors_as_failures() if detailed_exitcode else nullcontext(), planning.gc_disabled():
-        settings = resolve_or_exit("plan", flags)
+        settings = resolve_or_exit("plan", flags, filename)
         options = planning_options.InputOptions(
             filename, replicas, region, live_prices, recursive=recursive, skip_invalid=skip_invalid, at=at
         )

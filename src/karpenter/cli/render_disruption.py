@@ -6,7 +6,7 @@ from which they allow it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import TextIO
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from karpenter.cli import render_common, render_plan_data
 from karpenter.cli.render_common import PAGE_WIDTH, SHOWN_ENTRIES, Json, console_for, print_line
+from karpenter.disruption.decide.blocker import BlockerCategory
 from karpenter.disruption.decide.blocker_messages import blocker_message, budget_message
 from karpenter.disruption.decide.budget_status import BUDGET_HORIZON, BudgetStatus
 from karpenter.disruption.decide.command import Command
@@ -26,6 +27,11 @@ from karpenter.scheduling.solution import NewNodeClaim
 _SHOWN_NAMES = 5
 _PRICE_DIGITS = 6
 _HOURS_DIGITS = 4
+#: Delays of consolidation beside ``consolidateAfter``.
+_DELAYS = (
+    ("younger than the minimum node age", BlockerCategory.NODE_AGE),
+    ("waiting for a roll-out", BlockerCategory.ROLLOUT),
+)
 
 
 def write(preview: DisruptionPreview, out: TextIO) -> None:
@@ -130,15 +136,13 @@ def allowed_from_text(moment: datetime | None) -> str:
 
 
 def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
-    kept = len(
-        {
-            blocked_node.state_node.key
-            for blocked_node in preview.without_budgets.blocked_nodes
-            if not blocked_node.blocker.concerns_consolidation_only
-        }
-    )
+    kept = {
+        blocked_node.state_node.key
+        for blocked_node in preview.without_budgets.blocked_nodes
+        if not blocked_node.blocker.concerns_consolidation_only
+    }
     if kept:
-        what = f"{count_text(kept, 'node')} (see karpenter explain node NAME)"
+        what = f"{count_text(len(kept), 'node')} (see karpenter explain node NAME)"
         yield Text(f"  blocked by other causes than budgets: {what}", style="yellow")
     if preview.consolidate_after_ends:
         first = clock.rfc3339(min(preview.consolidate_after_ends.values()))
@@ -146,6 +150,23 @@ def _blocked_lines(preview: DisruptionPreview) -> Iterator[Text]:
             f"  waiting for consolidateAfter: {count_text(len(preview.consolidate_after_ends), 'node')}, the first until {first}",
             style="yellow",
         )
+    counted = kept | set(preview.consolidate_after_ends)
+    for title, category in _DELAYS:
+        if ends := _delay_ends(preview, category, counted):
+            until = clock.rfc3339(min(ends.values()))
+            yield Text(f"  {title}: {count_text(len(ends), 'node')}, the first until {until}", style="yellow")
+            counted |= set(ends)
+
+
+def _delay_ends(preview: DisruptionPreview, category: BlockerCategory, counted: Set[str]) -> Mapping[str, datetime]:
+    """By key of a node that is not counted yet, when its delay ends."""
+    return {
+        blocked_node.state_node.key: blocked_node.blocker.until
+        for blocked_node in preview.without_budgets.blocked_nodes
+        if blocked_node.blocker.category is category
+        and blocked_node.blocker.until is not None
+        and blocked_node.state_node.key not in counted
+    }
 
 
 def _assumptions(preview: DisruptionPreview) -> Iterator[Text]:

@@ -87,7 +87,7 @@ def _differences(result: SimulationResult) -> list[PolicyDifference]:
 def sections(result: SimulationResult, room: PageRoom = _PAGE) -> Iterable[Section]:
     """The tables of a page: the figures of each policy, its capacity, and the comparison."""
     first = [own[0] for own in result.reports]
-    yield _figures(first)
+    yield _figures(first, len(result.reports[0]))
     yield _waiting(first)
     for report in first:
         yield _capacity(report, room.types)
@@ -98,9 +98,11 @@ def sections(result: SimulationResult, room: PageRoom = _PAGE) -> Iterable[Secti
         yield _comparison(first[0], policy_differences)
 
 
-def _figures(reports: Sequence[SimulationReport]) -> Section:
+def _figures(reports: Sequence[SimulationReport], seeds: int) -> Section:
+    """``seeds``: how many there are; the figures are those of the first."""
     head = reports[0]
-    title = f"{head.workload}: {days_text(head.days)}, seed {head.seed}"
+    others = f" (seeds {head.seed} to {head.seed + seeds - 1} are compared below)" if seeds > 1 else ""
+    title = f"{head.workload}: {days_text(head.days)}, seed {head.seed}{others}"
     rows = [(name, *(value(report) for report in reports)) for name, value in _FIGURES]
     return Section(title, ("", *(report.policy for report in reports)), rows)
 
@@ -135,7 +137,7 @@ _FIGURES: tuple[Figure, ...] = (
     ("node-hours", lambda r: f"{r.node_hours:,.1f}"),
     ("nodes launched, most at once", lambda r: f"{r.launched_nodes}, {r.peak_nodes}"),
     ("CPU, memory requested", lambda r: f"{r.cpu_share:.0%}, {r.memory_share:.0%}"),
-    ("pods that arrived", lambda r: f"{r.arrivals.count}"),
+    ("new pods that were bound", lambda r: f"{r.arrivals.count}"),
     ("wait p50 / p95 / p99 / max", lambda r: _waits(r.arrivals)),
     ("pods that still wait", lambda r: f"{r.still_waiting}"),
     ("restarts", lambda r: f"{r.restart_count}"),

@@ -50,7 +50,7 @@ def schedule(
     from karpenter.api import kinds
     from karpenter.cli import render_schedule
 
-    settings = resolve_or_exit("schedule", flags)
+    settings = resolve_or_exit("schedule", flags, filename)
     period = _period(begin, days)
     with planning.gc_disabled():
         options = planning_options.InputOptions(filename, region=region, skip_invalid=skip_invalid)

@@ -96,9 +96,23 @@ def option_help(setting: Setting) -> str:
     return f"{setting.help} [{unit}env {setting.spelling.variable}, default {setting.default or 'empty'}{other}]"
 
 
-def resolve_or_exit(command: str, flags: Flags) -> Settings:
-    """The settings of these flags and of the environment. Ends the command where one is wrong."""
+def resolve_or_exit(command: str, flags: Flags, files: Sequence[str] | None = None) -> Settings:
+    """The settings of these flags and of the environment. Ends the command where one is wrong.
+
+    ``files``: what is read in place of a cluster. Flags that name a cluster are wrong beside them; variables of the environment
+    are not, which stand there for other commands.
+    """
+    if files:
+        _refuse_cluster_flags(command, flags)
     try:
         return resolve_settings(flags, os.environ, tuple(flags))
     except SettingError as error:
         exit_with_error(f"karpenter {command}: {error}", WRONG_INPUT)
+
+
+def _refuse_cluster_flags(command: str, flags: Flags) -> None:
+    for name in CONNECTION_SETTINGS:
+        if flags.get(name) is not None:
+            flag = SETTINGS[name].spelling.flag
+            text = f"karpenter {command}: -f reads files in place of a cluster, so {flag} has no use beside it"
+            exit_with_error(text, WRONG_INPUT)

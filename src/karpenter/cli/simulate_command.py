@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from karpenter.cli.output_formats import OutputOption, Printable, write_output
-from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
+from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, resolve_or_exit, with_setting_options
 from karpenter.cli.simulate_options import SimulateOptions, StudySource, with_source_options
 from karpenter.cli.terminal import INTERRUPTED, WrongInput, check_writable, print_error
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from karpenter.cli.simulate_runner import SimulationResult
 
 
-@with_setting_options(("instance_types_file_path",))
+@with_setting_options(("instance_types_file_path", *CONNECTION_SETTINGS))
 @with_source_options
 def simulate(
     *,
@@ -54,7 +54,7 @@ def simulate(
         raise WrongInput("--seeds needs --compare, and with --trace also --world; a trace has no random numbers")
     if policy and compare:
         raise WrongInput("--policy and --compare exclude each other: name all policies in --compare")
-    source.check("simulate")
+    source.check("simulate", flags)
     policies = tuple(compare.split(",")) if compare else (policy or "lean",)
     options = SimulateOptions(source, range(seed, seed + seeds), policies, executor)
     result = _simulated(options, flags, html)

@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from karpenter.cli.planning_options import RegionOption
-from karpenter.cli.settings_options import own_parameters, with_parameters
-from karpenter.cli.terminal import WrongInput
+from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, own_parameters, with_parameters
+from karpenter.cli.terminal import WrongInput, print_error
 
+#: Days that a study of the pods of files or of a cluster takes without ``--days``.
+CLUSTER_DAYS = 7.0
 #: How the pods of files or of a cluster come and go.
 Pattern = Literal["steady", "daily", "office"]
 
@@ -46,7 +48,12 @@ PatternOption = Annotated[
 ]
 DaysOption = Annotated[
     float | None,
-    typer.Option("--days", min=0.01, max=366, help="Days to simulate. Default: all of the trace or scenario."),
+    typer.Option(
+        "--days",
+        min=0.01,
+        max=366,
+        help="Days to simulate. Default: all of the trace or scenario; 7 with the pods of -f or --from-cluster.",
+    ),
 ]
 FromDayOption = Annotated[
     float, typer.Option("--from-day", min=0, help="Day of the trace at which the simulation begins.")
@@ -77,8 +84,11 @@ class StudySource:
     world: Path | None
     region: str
 
-    def check(self, command: str) -> None:
-        """Raises ``WrongInput`` unless exactly one source of pods is given; ``command`` is named in the message."""
+    def check(self, command: str, flags: Flags) -> None:
+        """Raises ``WrongInput`` unless exactly one source of pods is given; ``command`` is named in the message.
+
+        ``flags``: settings that were given as options; those that name a cluster are for ``from_cluster``.
+        """
         sources = (self.trace is not None, bool(self.scenario), self.from_cluster)
         if sum(sources) > 1 or not (any(sources) or self.filename):
             raise WrongInput(
@@ -86,12 +96,19 @@ class StudySource:
             )
         if self.from_cluster and self.filename:
             raise WrongInput("--from-cluster takes NodePools from the cluster, so -f has no use beside it")
+        if not self.from_cluster and any(flags.get(name) is not None for name in CONNECTION_SETTINGS):
+            raise WrongInput("--kubeconfig and --context are for --from-cluster: leave them out without it")
         if self.from_day and self.trace is None:
             raise WrongInput("--from-day is a day of a trace: give --trace, or leave it out")
         if self.pattern is not None and (self.trace is not None or self.scenario):
             raise WrongInput(
                 "--pattern is for the pods of -f and --from-cluster: leave it out with --trace and --scenario"
             )
+
+    def print_assumption(self, command: str) -> None:
+        """Say how long the study is where nobody said so: outside of a terminal it shows no progress, and may take long."""
+        if self.days is None and self.trace is None and not self.scenario:
+            print_error(f"karpenter {command}: {CLUSTER_DAYS:g} days are simulated; --days gives another number")
 
 
 @dataclass(frozen=True, slots=True)

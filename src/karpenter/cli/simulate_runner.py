@@ -35,6 +35,7 @@ def run_simulation(options: SimulateOptions, settings: Settings) -> SimulationRe
     """Run every policy with every seed; after Ctrl-C only what was run so far. Raises ``WorkloadError`` and ``WrongInput``."""
     policies = [read_policy(name) for name in options.policies]
     inputs = read_inputs(options.source, options.seeds, settings)
+    options.source.print_assumption("simulate")
     runs = [(inputs.study(policy, seed), inputs.bounds[seed]) for seed in options.seeds for policy in policies]
     reports: dict[str, list[SimulationReport]] = {policy.name: [] for policy in policies}
     try:

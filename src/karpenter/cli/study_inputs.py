@@ -20,7 +20,7 @@ from karpenter.cli import planning
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
 from karpenter.cli.planning_options import InputOptions
-from karpenter.cli.simulate_options import StudySource
+from karpenter.cli.simulate_options import CLUSTER_DAYS, StudySource
 from karpenter.cli.terminal import WrongInput
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
@@ -40,7 +40,6 @@ from karpenter.state.pod_volumes import ClusterVolumes
 
 _NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
 _CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
-_CLUSTER_DAYS = 7.0
 T = TypeVar("T", DaemonSet, Namespace)
 
 
@@ -122,7 +121,7 @@ def _workloads(
         return {seed: scenario_workload(scenario, name, seed, source.days) for seed in seeds}
     if source.trace is not None:
         return dict.fromkeys(seeds, read_trace(source.trace, TraceWindow(source.from_day, source.days)))
-    days = _CLUSTER_DAYS if source.days is None else source.days
+    days = CLUSTER_DAYS if source.days is None else source.days
     return {
         seed: cluster_workload(market.pods, LoadPattern(source.pattern or LoadPattern.DAILY), seed, days)
         for seed in seeds

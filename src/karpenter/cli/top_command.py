@@ -62,7 +62,7 @@ def top(
     from karpenter.cli.top_options import DEFAULTS_FILE, viewer_options
 
     recorded = history_source(history, controller, controller_token_file)
-    settings = resolve_or_exit("top", flags)
+    settings = resolve_or_exit("top", flags, filename)
     options = viewer_options(
         {
             "node-selector": node_selector,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from karpenter.cli.output_formats import OutputOption, Printable, write_output
-from karpenter.cli.settings_options import Flags, resolve_or_exit, with_setting_options
+from karpenter.cli.settings_options import CONNECTION_SETTINGS, Flags, resolve_or_exit, with_setting_options
 from karpenter.cli.simulate_options import StudySource, with_source_options
 from karpenter.cli.terminal import INTERRUPTED, WrongInput, print_error
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from karpenter.cli.tune_runner import TuneOptions, TuneResult
 
 
-@with_setting_options(("instance_types_file_path",))
+@with_setting_options(("instance_types_file_path", *CONNECTION_SETTINGS))
 @with_source_options
 def tune(
     *,
@@ -55,7 +55,7 @@ def tune(
 
     if seeds > 1 and source.trace is not None and not source.world:
         raise WrongInput("--seeds with --trace needs --world; a trace has no random numbers")
-    source.check("tune")
+    source.check("tune", flags)
     result = _tuned(TuneOptions(source, range(seed, seed + seeds), space, trials, executor), flags, policies)
     printable = Printable(
         document=lambda: render_tuning.document(result),

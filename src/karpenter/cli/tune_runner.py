@@ -49,6 +49,7 @@ def run_tuning(options: TuneOptions, settings: Settings) -> TuneResult:
     """Search; after Ctrl-C what is known by then. Raises ``WorkloadError`` and ``WrongInput``."""
     space = read_space(options.space)
     inputs = _inputs_by_pools(options, space, settings)
+    options.source.print_assumption("tune")
     figures: list[CandidateFigures] = []
     is_partial = False
     try:

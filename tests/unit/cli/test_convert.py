@@ -103,6 +103,13 @@ def test_a_document_that_is_no_yaml_does_not_stop_other_files(written: Write) ->
     assert result.stderr.startswith("ERROR ")
 
 
+def test_a_template_is_to_be_rendered_first() -> None:
+    text = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata:\n  name: {{ .Values.name }}\n"
+    result = convert("-f", "-", stdin=text)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "; it has template marks ({{): render it first, for example with helm template" in result.stderr
+
+
 @pytest.mark.parametrize(
     "text",
     [

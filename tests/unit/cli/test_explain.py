@@ -155,6 +155,29 @@ def test_a_name_that_is_not_there_is_wrong_input_with_a_hint(explain: Explain, w
     assert explain("nobody", "-f", file).stderr == "no pod default/nobody in the input\n"
 
 
+def of_shop() -> Json:
+    body = pod("web")
+    body["metadata"]["namespace"] = "shop"  # type: ignore[index]
+    return body
+
+
+@pytest.mark.parametrize("subject", [("pod", "shop/web"), ("pod/shop/web",), ("-n", "shop", "pod/shop/web")])
+def test_a_pod_may_be_named_with_its_namespace_as_plans_and_events_do(
+    written: Written, subject: tuple[str, ...]
+) -> None:
+    file = written("a.yaml", pool(), of_shop())
+    result = CliRunner().invoke(app, ["explain", *subject, "-f", str(file)])
+    assert result.exit_code == 0, result.stderr
+    assert "Pod shop/web" in result.stdout
+
+
+def test_two_namespaces_for_one_pod_are_wrong_input(written: Written) -> None:
+    file = written("a.yaml", pool(), of_shop())
+    result = CliRunner().invoke(app, ["explain", "pod/shop/web", "-n", "other", "-f", str(file)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "shop/web is not in --namespace other" in result.stderr
+
+
 def test_another_kind_than_pod_is_wrong_input(written: Written) -> None:
     result = CliRunner().invoke(app, ["explain", "node", "n", "-f", str(written("a.json", pool()))])
     assert result.exit_code == 2

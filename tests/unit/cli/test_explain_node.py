@@ -286,6 +286,16 @@ def test_nodes_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> 
     assert "  waiting for consolidateAfter: 1 node, the first until 2035-12-30T00:00:00Z" in page
 
 
+def test_nodes_that_are_too_young_are_counted_beside_those_that_are_kept(plan: Plan, written: Written) -> None:
+    slow = of_pool()
+    slow["metadata"]["annotations"] = {"karpenter.sh/minimum-node-age": "87600h"}
+    nodes = [*machine("a"), *machine("b"), *machine("c", **{"karpenter.sh/do-not-disrupt": "true"})]
+    busy = [running("one", "a", "1"), running("two", "b", "1")]
+    page = plan("-f", written("a.json", slow, *nodes, *busy), "--consolidate").stdout
+    assert "  blocked by other causes than budgets: 1 node " in page
+    assert "  younger than the minimum node age: 2 nodes, the first until 2035-12-30T00:00:00Z" in page
+
+
 def test_how_many_nodes_something_else_keeps_is_counted(plan: Plan, written: Written) -> None:
     held = machine("c", **{"karpenter.sh/do-not-disrupt": "true"})
     page = plan("-f", written("a.json", *cluster(*held)), "--consolidate").stdout

@@ -23,6 +23,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 MERGED_BOMB = "a: &a {x: 1}\n" + "".join(
     f"{chr(98 + depth)}: &{chr(98 + depth)} {{<<: [{','.join(['*' + chr(97 + depth)] * 10)}]}}\n" for depth in range(9)
 )
+POOL = Path(__file__).parents[3] / "examples" / "pool.yaml"
 CONTENTS = {
     "not UTF-8": b"kind: \xff\xfe\xfd\n",
     "NUL bytes": b"kind: \0\n",
@@ -201,6 +202,31 @@ def test_a_scheduler_configuration_of_aliases_is_refused_at_once(refused: Refuse
         result = CliRunner().invoke(app, ["plan", "--scheduler-config", text])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "not YAML" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["adopt --check", "budgets general", "console", "explain pod/web", "plan", "schedule", "top --svg /dev/null"],
+)
+@pytest.mark.parametrize("flag", ["--kubeconfig", "--context"])
+def test_a_flag_that_names_a_cluster_is_refused_beside_files_that_stand_in_its_place(command: str, flag: str) -> None:
+    result = CliRunner().invoke(app, [*command.split(), "-f", str(POOL), flag, "gone"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith(f": -f reads files in place of a cluster, so {flag} has no use beside it\n")
+
+
+def test_a_variable_that_names_a_cluster_stands_there_for_other_commands() -> None:
+    result = CliRunner().invoke(app, ["plan", "-f", str(POOL)], env={"KUBECONFIG": "/gone"})
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["plan", "freeze", "wake general --for 1h", "simulate --from-cluster"])
+def test_a_context_that_is_not_there_is_wrong_input(command: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("{contexts: [{name: dev, context: {cluster: a, user: a}}]}")
+    result = CliRunner().invoke(app, [*command.split(), "--context", "nope"], env={"KUBECONFIG": str(config)})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "context 'nope' not found; choose dev" in result.stderr
 
 
 def test_a_kubeconfig_that_is_not_there_says_how_to_choose_one(refused: Refused) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import simulate_runner
+from karpenter.cli import simulate_options, simulate_runner, study_inputs
 from karpenter.cli.main import app
 from karpenter.simulator.simulation_run import Progress
 from support.manifest_builders import type_of
@@ -160,15 +160,40 @@ def test_the_page_says_how_long_a_short_study_was(arguments: list[str], drips: s
     assert run(*arguments, "--scenario", drips).stdout.startswith("drips: 0.012 days, seed 1\n")
 
 
-def test_a_comparison_shows_both_policies_and_ends_with_a_recommendation(arguments: list[str], drips: str) -> None:
+def test_a_study_of_files_says_how_long_it_is_where_days_does_not(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (simulate_options, study_inputs):
+        monkeypatch.setattr(module, "CLUSTER_DAYS", 0.02)
+    pods = tmp_path / "pods.yaml"
+    pods.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n")
+    said = run(*arguments, "-f", str(pods), "--pattern", "steady").stderr
+    assert said == "karpenter simulate: 0.02 days are simulated; --days gives another number\n"
+    assert run(*arguments, "-f", str(pods), "--pattern", "steady", "--days", "0.01").stderr == ""
+
+
+@pytest.mark.parametrize("command", ["simulate", "tune"])
+@pytest.mark.parametrize("flag", ["--kubeconfig", "--context"])
+def test_a_cluster_is_named_for_studies_of_a_cluster_only(command: str, flag: str) -> None:
+    result = run(command, "--scenario", "web", flag, "dev")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "--kubeconfig and --context are for --from-cluster: leave them out without it\n"
+
+
+def test_a_comparison_shows_both_policies_and_ends_with_a_recommendation(
+    arguments: list[str], drips: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
     compared = (*arguments, "--scenario", drips, "--compare", "lean,karpenter")
-    document = json.loads(run(*compared, "--seeds", "2", "-o", "json").stdout)
+    document = json.loads(run(*compared, "--seeds", "2", "-o", "json", "--html", str(page)).stdout)
     assert [(report["policy"], report["seed"]) for report in document["reports"]] == [
         ("lean", 1),
         ("lean", 2),
         ("karpenter", 1),
         ("karpenter", 2),
     ]
+    # The figures are those of the first.
+    assert "drips: 0.012 days, seed 1 (seeds 1 to 2 are compared below)" in page.read_text()
     (difference,) = document["comparison"]["policies"]
     monthly = [report["cost"]["usdPerMonth"] for report in document["reports"]]
     mean = (monthly[2] - monthly[0] + monthly[3] - monthly[1]) / 2

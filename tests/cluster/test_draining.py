@@ -41,7 +41,7 @@ def running(plane: ControlPlane) -> Iterator[Controller]:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ClaimWithNode:
     """One claim and its Node, with what tests do to them and read of them."""
 
     plane: ControlPlane
@@ -114,7 +114,7 @@ def exists(plane: ControlPlane, path: str) -> bool:
 
 
 @pytest.fixture
-def machine(plane: ControlPlane, running: Controller, request: pytest.FixtureRequest) -> Machine:
+def claim_with_node(plane: ControlPlane, running: Controller, request: pytest.FixtureRequest) -> ClaimWithNode:
     """A claim of the test's own with its initialised Node; ``request.param`` are further fields of its spec."""
     name = request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")[:40].rstrip("-")
     reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
@@ -127,7 +127,7 @@ def machine(plane: ControlPlane, running: Controller, request: pytest.FixtureReq
         return any(condition["type"] == "Initialized" and condition["status"] == "True" for condition in conditions)
 
     plane.until(is_initialised, f"{name} to be initialised")
-    return Machine(plane, name, str(found(plane, path, "status", "nodeName")))
+    return ClaimWithNode(plane, name, str(found(plane, path, "status", "nodeName")))
 
 
 def budget(plane: ControlPlane, name: str, app: str) -> Callable[[], None]:
@@ -144,41 +144,47 @@ def budget(plane: ControlPlane, name: str, app: str) -> Callable[[], None]:
     return opens
 
 
-def test_a_budget_holds_the_drain_by_name_until_it_opens(machine: Machine, plane: ControlPlane) -> None:
+def test_a_budget_holds_the_drain_by_name_until_it_opens(claim_with_node: ClaimWithNode, plane: ControlPlane) -> None:
     """DIS-S300"""
-    pod = machine.pod("guarded")
+    pod = claim_with_node.pod("guarded")
     opens = budget(plane, "guard", "guarded")
-    machine.delete()
-    machine.until_held("Drained", "PodDisruptionBudget default/guard allows no eviction now: pod default/guarded")
+    claim_with_node.delete()
+    claim_with_node.until_held(
+        "Drained", "PodDisruptionBudget default/guard allows no eviction now: pod default/guarded"
+    )
     assert exists(plane, pod)
-    machine.until_event("FailedDraining", "default/guarded")
+    claim_with_node.until_event("FailedDraining", "default/guarded")
     opens()
-    machine.until_gone()
+    claim_with_node.until_gone()
     assert not exists(plane, pod)
 
 
 @pytest.mark.soak
-def test_two_budgets_over_one_pod_are_both_named(machine: Machine, plane: ControlPlane) -> None:
+def test_two_budgets_over_one_pod_are_both_named(claim_with_node: ClaimWithNode, plane: ControlPlane) -> None:
     """DIS-533: the server answers such an eviction with an error of its own."""
-    machine.pod("twice")
+    claim_with_node.pod("twice")
     opens = [budget(plane, name, "twice") for name in ("first", "second")]
     for open_ in opens:
         open_()
-    machine.delete()
-    machine.until_held("Drained", "more than one PodDisruptionBudget (default/first, default/second)", "default/twice")
+    claim_with_node.delete()
+    claim_with_node.until_held(
+        "Drained", "more than one PodDisruptionBudget (default/first, default/second)", "default/twice"
+    )
     plane.request("DELETE", f"{_BUDGETS}/second")
-    machine.until_gone()
+    claim_with_node.until_gone()
 
 
-@pytest.mark.parametrize("machine", [{"terminationGracePeriod": "40s"}], indirect=True, ids=["40s"])
-def test_a_protected_pod_stays_until_the_nodes_time_is_short(machine: Machine, plane: ControlPlane) -> None:
+@pytest.mark.parametrize("claim_with_node", [{"terminationGracePeriod": "40s"}], indirect=True, ids=["40s"])
+def test_a_protected_pod_stays_until_the_nodes_time_is_short(
+    claim_with_node: ClaimWithNode, plane: ControlPlane
+) -> None:
     """DIS-S306, DIS-535: deleted so that its own grace period fits in, with the grace left to it."""
     annotations = {"karpenter.sh/do-not-disrupt": "true"}
-    pod = machine.pod("dear", metadata={"annotations": annotations}, spec={"terminationGracePeriodSeconds": 28})
-    machine.delete()
-    machine.until_held("Drained", "protected by the annotation karpenter.sh/do-not-disrupt: pod default/dear")
+    pod = claim_with_node.pod("dear", metadata={"annotations": annotations}, spec={"terminationGracePeriodSeconds": 28})
+    claim_with_node.delete()
+    claim_with_node.until_held("Drained", "protected by the annotation karpenter.sh/do-not-disrupt: pod default/dear")
     assert found(plane, pod, "metadata", "deletionTimestamp") is None
-    machine.until_gone()
+    claim_with_node.until_gone()
     disrupted: list[str] = []
 
     def is_told() -> bool:
@@ -190,7 +196,7 @@ def test_a_protected_pod_stays_until_the_nodes_time_is_short(machine: Machine, p
     assert any(f"granted {seconds} seconds" in line for line in granted for seconds in (26, 27, 28))
 
 
-def test_a_volume_holds_the_instance_until_it_is_detached(machine: Machine, plane: ControlPlane) -> None:
+def test_a_volume_holds_the_instance_until_it_is_detached(claim_with_node: ClaimWithNode, plane: ControlPlane) -> None:
     """DIS-S311; OPS-526: the event `AwaitingVolumeDetachment` names the attachments."""
     owner = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data"}
     volume = {
@@ -200,25 +206,27 @@ def test_a_volume_holds_the_instance_until_it_is_detached(machine: Machine, plan
         "claimRef": owner,
     }
     plane.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv-1"}, "spec": volume})
-    spec = {"attacher": "csi.example.com", "nodeName": machine.node, "source": {"persistentVolumeName": "pv-1"}}
+    spec = {"attacher": "csi.example.com", "nodeName": claim_with_node.node, "source": {"persistentVolumeName": "pv-1"}}
     attachment = {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "csi-1"}}
     plane.apply({**attachment, "spec": spec})
-    machine.delete()
-    machine.until_held("VolumesDetached", "volume pv-1 (PersistentVolumeClaim default/data)", "csi-1")
-    assert machine.condition("Drained")[0] == "True"
-    assert machine.condition("InstanceTerminating")[0] == ""
-    machine.until_event("AwaitingVolumeDetachment", "csi-1")
+    claim_with_node.delete()
+    claim_with_node.until_held("VolumesDetached", "volume pv-1 (PersistentVolumeClaim default/data)", "csi-1")
+    assert claim_with_node.condition("Drained")[0] == "True"
+    assert claim_with_node.condition("InstanceTerminating")[0] == ""
+    claim_with_node.until_event("AwaitingVolumeDetachment", "csi-1")
     plane.request("DELETE", f"{_ATTACHMENTS}/csi-1")
-    machine.until_gone()
+    claim_with_node.until_gone()
 
 
-def test_a_pod_held_by_somebodys_finalizer_is_named_with_it(machine: Machine, plane: ControlPlane) -> None:
+def test_a_pod_held_by_somebodys_finalizer_is_named_with_it(
+    claim_with_node: ClaimWithNode, plane: ControlPlane
+) -> None:
     """DIS-010: named once its grace period is over, not waited for a minute later; here somebody lets it go before."""
-    pod = machine.pod("held", metadata={"finalizers": ["example.com/hold"]})
-    machine.delete()
-    machine.until_held("Drained", "held by finalizer example.com/hold: pod default/held")
+    pod = claim_with_node.pod("held", metadata={"finalizers": ["example.com/hold"]})
+    claim_with_node.delete()
+    claim_with_node.until_held("Drained", "held by finalizer example.com/hold: pod default/held")
     plane.request("PATCH", pod, {"metadata": {"finalizers": []}}, _MERGE)
-    machine.until_gone()
+    claim_with_node.until_gone()
     assert not exists(plane, pod)
 
 

@@ -79,7 +79,7 @@ def count(plane: ControlPlane, path: str) -> int:
     return len(plane.request("GET", path)["items"])  # type: ignore[arg-type]
 
 
-def machines(plane: ControlPlane) -> int:
+def claim_count(plane: ControlPlane) -> int:
     return count(plane, "/apis/karpenter.sh/v1/nodeclaims")
 
 
@@ -120,7 +120,7 @@ def test_a_frozen_cluster_keeps_its_nodes_until_it_is_thawed(plane: ControlPlane
         running.until(running.is_ready, "become ready")
         plane.apply(web(2))
         plane.until(lambda: _running(plane) == 2, "pods to run")
-        bought = machines(plane)
+        bought = claim_count(plane)
         assert bought
         assert karpenter(plane, "freeze", "--reason", "release", "--for", "1h").startswith(
             "the whole cluster is frozen"
@@ -132,9 +132,9 @@ def test_a_frozen_cluster_keeps_its_nodes_until_it_is_thawed(plane: ControlPlane
         plane.until(lambda: not _running(plane), "pods to go")
         enough = running.disruption_passes() + _PASSES
         running.until(lambda: running.disruption_passes() >= enough, "look often enough", 2 * _DEADLINE_SECONDS)
-        assert machines(plane) == bought
+        assert claim_count(plane) == bought
         assert karpenter(plane, "thaw") == "the cluster is thawed\n"
-        plane.until(lambda: not machines(plane), "machines to go")
+        plane.until(lambda: not claim_count(plane), "instances to go")
 
 
 def _running(plane: ControlPlane) -> int:

@@ -84,7 +84,7 @@ async def _started(running: Controller) -> str:
 async def _gone(running: Controller) -> str:
     scraped = await asyncio.to_thread(_scrape, running)
     left = scraped.value("karpenter_cluster_state_node_count")
-    return f"{left} machines are left" if left else ""
+    return f"{left} nodes are left" if left else ""
 
 
 async def _names(kube: KubeClient) -> set[str]:
@@ -131,10 +131,10 @@ async def test_the_life_of_nodes_as_prometheus_sees_it(plane: ControlPlane, acco
             await asyncio.to_thread(check_no_alert_fires, history)
 
 
-def _check_running(scraped: Scrape, machines: int) -> None:
+def _check_running(scraped: Scrape, count: int) -> None:
     own = {"nodepool": "default"}
-    assert scraped.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == machines
-    assert scraped.total("karpenter_nodes_created_total", **own) == machines
+    assert scraped.total("karpenter_nodeclaims_created_total", reason="provisioned", **own) == count
+    assert scraped.total("karpenter_nodes_created_total", **own) == count
     assert scraped.total("karpenter_nodes_total_pod_requests", resource_type="cpu", **own) == PODS / 2
     assert scraped.total("karpenter_nodes_allocatable", resource_type="cpu", **own) >= PODS / 2
     assert 0 < scraped.value("karpenter_cluster_utilization_percent", resource_type="cpu") <= 100
@@ -143,15 +143,15 @@ def _check_running(scraped: Scrape, machines: int) -> None:
     assert scraped.total("karpenter_pods_bound_duration_seconds_count") == PODS
     assert scraped.series("karpenter_pods_unbound_time_seconds") == []
     called = {"controller": "nodeclaim.lifecycle", "method": "Create"}
-    assert scraped.value("karpenter_cloudprovider_duration_seconds_count", **called) >= machines
-    assert scraped.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= machines
+    assert scraped.value("karpenter_cloudprovider_duration_seconds_count", **called) >= count
+    assert scraped.total("controller_runtime_reconcile_total", controller="nodeclaim.lifecycle") >= count
     assert scraped.total("controller_runtime_reconcile_panics_total") == 0
     assert scraped.value("workqueue_depth", name="nodeclaim.lifecycle") == 0
-    assert scraped.total("client_go_request_total", method="POST", code="201") >= machines
+    assert scraped.total("client_go_request_total", method="POST", code="201") >= count
     assert scraped.value("process_resident_memory_bytes") > 10e6
     ready = {"type": "Ready", "status": "True"}
-    assert len(scraped.series("operator_nodeclaim_status_condition_count", **ready)) == machines
-    assert len(scraped.series("operator_node_status_condition_count", **ready)) == machines
+    assert len(scraped.series("operator_nodeclaim_status_condition_count", **ready)) == count
+    assert len(scraped.series("operator_node_status_condition_count", **ready)) == count
     assert scraped.value("operator_status_condition_count", kind="NodePool", name="default", **ready) == 1
 
 
@@ -164,15 +164,15 @@ def _check_bounded(scraped: Scrape, names: set[str]) -> None:
             assert not name.endswith(("_total", "_bucket", "_sum")), (name, value)
 
 
-def _check_over(scraped: Scrape, machines: int) -> None:
+def _check_over(scraped: Scrape, count: int) -> None:
     """Everything that was bought has been given back, and no series of it is left."""
     own = {"nodepool": "default"}
     disrupted = {"reason": "empty", "termination_mode": "graceful", **own}
-    assert scraped.total("karpenter_nodeclaims_disrupted_total", **disrupted) == machines
-    assert scraped.total("karpenter_nodeclaims_terminated_total", **own) == machines
-    assert scraped.total("karpenter_nodes_terminated_total", **own) == machines
-    assert scraped.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == machines
-    assert scraped.value("karpenter_nodes_termination_duration_seconds_count", **own) == machines
+    assert scraped.total("karpenter_nodeclaims_disrupted_total", **disrupted) == count
+    assert scraped.total("karpenter_nodeclaims_terminated_total", **own) == count
+    assert scraped.total("karpenter_nodes_terminated_total", **own) == count
+    assert scraped.total("karpenter_nodes_lifetime_duration_seconds_count", **own) == count
+    assert scraped.value("karpenter_nodes_termination_duration_seconds_count", **own) == count
     for name in ("karpenter_nodes_allocatable", "operator_node_status_condition_count"):
         assert scraped.series(name, **own) == []
     assert scraped.value("karpenter_nodepools_usage", resource_type="nodes", **own) == 0

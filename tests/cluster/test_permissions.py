@@ -164,8 +164,8 @@ def are_running(plane: ControlPlane) -> bool:
 
 
 def nothing_is_left(plane: ControlPlane) -> bool:
-    machines = "/api/v1/namespaces/kube-system/configmaps?labelSelector=karpenter.kwok.sh/instance%3Dtrue"
-    places = (_PODS, _NODES, _CLAIMS, machines)
+    instances = "/api/v1/namespaces/kube-system/configmaps?labelSelector=karpenter.kwok.sh/instance%3Dtrue"
+    places = (_PODS, _NODES, _CLAIMS, instances)
     return not any(items(plane, place) for place in places)
 
 
@@ -185,7 +185,7 @@ def journey(account: Account, running: Controller) -> None:
     plane.apply(web(0))
     plane.until(lambda: "volume attached" in waiting_for(plane, name(other)), "the attached volume to be waited for")
     plane.delete(attachment)
-    plane.until(lambda: nothing_is_left(plane), "machines to go")
+    plane.until(lambda: nothing_is_left(plane), "instances to go")
 
 
 def waiting_for(plane: ControlPlane, node: str) -> str:

@@ -71,13 +71,13 @@ async def test_a_simulated_instance_lives_and_ends_on_a_real_cluster(working_con
         async with working_control_plane.client() as kube, account.client() as ours:
             claim = await _claimed(kube)
             provider = SimulatedProvider(ours, SystemClock(), ec2_catalog.packaged_instance_types())
-            machines = asyncio.create_task(SimulatedNodes(ours, SystemClock(), QUICK).run())
+            simulated_nodes = asyncio.create_task(SimulatedNodes(ours, SystemClock(), QUICK).run())
             try:
                 await _play(kube, provider, claim, working_control_plane)
             finally:
-                machines.cancel()
+                simulated_nodes.cancel()
                 with suppress(asyncio.CancelledError):
-                    await machines
+                    await simulated_nodes
 
 
 async def _claimed(kube: Kube) -> NodeClaim:

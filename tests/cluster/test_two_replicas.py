@@ -140,7 +140,7 @@ def test_a_leader_that_slept_through_its_lease_writes_nothing_and_ends(stage: St
     """
     with pair(stage, "--kube-client-qps=20", "--kube-client-burst=20") as two:
         stage.deploy(40)
-        two.leader.until(lambda: len(two.leader.lines("launched nodeclaim")) >= 5, "launch five machines")
+        two.leader.until(lambda: len(two.leader.lines("launched nodeclaim")) >= 5, "launch five instances")
         two.leader.pause()
         two.until_led(_LEASE_SECONDS + _SLACK_SECONDS)
         before = two.calls()

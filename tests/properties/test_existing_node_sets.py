@@ -10,7 +10,7 @@ from karpenter.model.resources import Resources
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex
 from karpenter.scheduling.prepared_problem import PreparedProblem
 from karpenter.scheduling.problem import build_problem
-from support.builders import NOW, machine, node_pool, snapshot
+from support.builders import NOW, node_and_claim, node_pool, snapshot
 from support.instance_types import STD, index_of
 
 _INDEXES = {"np": index_of(STD)}
@@ -20,7 +20,7 @@ _AMOUNTS = st.tuples(_CPU, _CPU)
 
 def _existing(amounts: list[tuple[int, int]]) -> tuple[ExistingNode, ...]:
     nodes = [
-        machine(f"n{at}", {"cpu": str(cpu), "memory": f"{memory}Gi", "pods": "9"})
+        node_and_claim(f"n{at}", {"cpu": str(cpu), "memory": f"{memory}Gi", "pods": "9"})
         for at, (cpu, memory) in enumerate(amounts)
     ]
     return PreparedProblem(build_problem(snapshot(node_pool(), nodes), _INDEXES, NOW), _INDEXES).existing_nodes.nodes

@@ -14,7 +14,7 @@ from karpenter.api.core import Pod
 from karpenter.model.shares import share_of
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
-from support.builders import left, machine, node_pool, owner, plan, pod
+from support.builders import left, node_and_claim, node_pool, owner, plan, pod
 from support.examples import examples
 from support.instance_types import inc
 
@@ -44,7 +44,7 @@ class Case:
         ]
 
     def objects(self) -> list[object]:
-        there = [*machine("n1", {"cpu": "2"})] if self.is_there else []
+        there = [*node_and_claim("n1", {"cpu": "2"})] if self.is_there else []
         return [node_pool(limits=dict(self.limits)), *there, *self.pods()]
 
 

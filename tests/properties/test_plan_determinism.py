@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support import mixed_clusters
-from support.builders import claim, machine, node_pool, plan, pod, pods, replaced, wanted, where
+from support.builders import claim, node_and_claim, node_pool, plan, pod, pods, replaced, wanted, where
 from support.examples import examples
 from support.instance_types import inc
 from support.plan_checker_cluster import ClusterObjects
@@ -46,8 +46,8 @@ def busy_cluster() -> list[object]:
             "a", [wanted("team", "Exists"), wanted(labels.INSTANCE_TYPE, "Exists", least=2)], limits={"cpu": "40"}
         ),
         node_pool("b", labels={"team": "b", "floor": "1"}),
-        machine("n1", {"cpu": "4"}),
-        machine("n2", {"cpu": "4"}),
+        node_and_claim("n1", {"cpu": "4"}),
+        node_and_claim("n2", {"cpu": "4"}),
         claim("c1", None, [wanted(labels.INSTANCE_TYPE, "In", "t2", "t3")], pool="a"),
         pods(30, {"cpu": "700m"}, prefix="plain"),
         pods(10, {"cpu": "700m", "memory": "3Gi"}, prefix="large", affinity=where(labels.ZONE, "In", "z1", "z2")),
@@ -133,7 +133,7 @@ def test_a_claim_is_never_named_like_one_that_exists() -> None:
     first = plan(node_pool(), waiting).new_claims[0].claim
     leaving = replaced(first, metadata=replaced(first.metadata, deletion_timestamp=waiting.metadata.creation_timestamp))
     assert plan(node_pool(), waiting, leaving).new_claims[0].name != first.metadata.name
-    there, behind = machine("n", {"cpu": "100m"})
+    there, behind = node_and_claim("n", {"cpu": "100m"})
     too_small = replaced(behind, metadata=replaced(behind.metadata, name=first.metadata.name))
     again = plan(node_pool(), waiting, there, too_small)
     assert again.new_claims[0].name != first.metadata.name

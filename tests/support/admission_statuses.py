@@ -34,7 +34,7 @@ _BARE_CONDITIONS = (
 )
 _STRANGE: Json = {"nodes": 3, "conditions": [condition(type="unknown.example/Type", more=1)], "other": 5}
 _FULL: Json = {"nodes": 3, "resources": {"cpu": 4, "memory": "8Gi"}, "conditions": [condition()]}
-_MACHINE: Json = {
+_NODECLAIM_STATUS: Json = {
     "nodeName": "n",
     "providerID": "p",
     "imageID": "i",
@@ -72,7 +72,7 @@ STATUS = [
     *status_rows("NodePool-list", R, {"conditions": [condition()] * 2}, {"conditions": [None]}, {"conditions": {}}),
     *status_rows("NodePool-nodes", R, *({"nodes": count} for count in (-1, 2**31, "3", 1.5, LARGEST + 1))),
     *status_rows("NodePool-resources", R, {"resources": {"cpu": "x"}}, {"resources": {"cpu": 1.5}}),
-    *status_rows("NodeClaim", A, {}, {"conditions": []}, _MACHINE, {"lastPodEventTime": _EVENT_TIME}),
+    *status_rows("NodeClaim", A, {}, {"conditions": []}, _NODECLAIM_STATUS, {"lastPodEventTime": _EVENT_TIME}),
     *status_rows("NodeClaim-bare", A, *({"conditions": [bare]} for bare in _BARE_CONDITIONS)),
     *status_rows("NodeClaim", R, *({"conditions": [bad]} for bad in _BAD_CONDITIONS), {"lastPodEventTime": "noon"}),
     *status_rows("NodeClaim-resources", R, {"capacity": {"cpu": "x"}}, {"allocatable": {"cpu": True}}, {"nodeName": 5}),

@@ -18,7 +18,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import NewNodeClaim, Solution
 from karpenter.scheduling.solver import solve
-from support.builders import NOW, Types, flatten, machine, plan, replaced, snapshot
+from support.builders import NOW, Types, flatten, node_and_claim, plan, replaced, snapshot
 from support.instance_types import STD
 
 
@@ -117,7 +117,7 @@ class PlannedCluster:
         kind = next(instance_type for instance_type in offered if instance_type.name == planned.instance_types[0])
         spec = planned.claim.spec
         return flatten(
-            machine(
+            node_and_claim(
                 planned.name,
                 res.resources_to_wire(kind.allocatable),
                 pool=planned.node_pool,

@@ -245,7 +245,7 @@ def claim(
     )
 
 
-def machine(
+def node_and_claim(
     name: str,
     amounts: WireResources,
     *,

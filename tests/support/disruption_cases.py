@@ -19,7 +19,19 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions, Di
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels
 from support.applied_commands import CONSOLIDATABLE, QUIET, USUAL, with_budget
-from support.builders import NOW, Types, flatten, indexes, machine, node_pool, owner, pod, replaced, snapshot, wanted
+from support.builders import (
+    NOW,
+    Types,
+    flatten,
+    indexes,
+    node_and_claim,
+    node_pool,
+    owner,
+    pod,
+    replaced,
+    snapshot,
+    wanted,
+)
 from support.instance_types import offering, shape
 from support.replay_check import check_disruption_replay
 
@@ -73,7 +85,7 @@ def running(
     own = {labels.INSTANCE_TYPE: kind, labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type}
     own |= {labels.ARCH: "amd64", labels.OS: "linux"}
     offered = {"cpu": CPUS.get(kind, 4), "memory": "64Gi", "pods": 50}
-    pair = machine(name, offered, pool=pool, labels=own, conditions=conditions, **fields)  # type: ignore[arg-type]
+    pair = node_and_claim(name, offered, pool=pool, labels=own, conditions=conditions, **fields)  # type: ignore[arg-type]
     return [*pair, *on(name, *cpus)]
 
 

@@ -16,8 +16,8 @@ from support.builders import (
     claim,
     daemon_set,
     expr,
-    machine,
     node,
+    node_and_claim,
     node_pool,
     owner,
     pod,
@@ -184,7 +184,7 @@ def _node(draw: st.DrawFn, number: int) -> tuple[tuple[Node, ...], tuple[NodeCla
     if kind == 0:
         return (node(f"n{number}", amounts, labels=own, taints=taints, deleted=leaving),), ()
     startup = {"startup_taints": (pool_taint("starting"),)}
-    pair = machine(
+    pair = node_and_claim(
         f"n{number}", amounts, pool="p0", labels=own, taints=taints, deleted=leaving, initialized=kind == 1, **startup
     )
     return pair[:1], pair[1:]

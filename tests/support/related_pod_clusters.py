@@ -38,7 +38,7 @@ from support.builders import (
     claim,
     daemon_set,
     expr,
-    machine,
+    node_and_claim,
     node_pool,
     pod,
     pool_taint,
@@ -291,7 +291,7 @@ def node_pools(draw: st.DrawFn) -> list[NodePool]:
 
 
 @st.composite
-def _machine(draw: st.DrawFn, number: int) -> tuple[Node, NodeClaim]:
+def _node_and_claim(draw: st.DrawFn, number: int) -> tuple[Node, NodeClaim]:
     own = {
         labels.ZONE: draw(_zones),
         labels.CAPACITY_TYPE: draw(st.sampled_from(["spot", "on-demand"])),
@@ -307,7 +307,7 @@ def _machine(draw: st.DrawFn, number: int) -> tuple[Node, NodeClaim]:
         st.sampled_from([*[()] * 6, (taint(DEDICATED),), (taint(SOFT, "PreferNoSchedule"),)])
     )
     stages = {"deleted": draw(_rarely), "initialized": not draw(_rarely)}
-    return machine(f"n{number}", amounts, pool="p0", labels=own, taints=taints, **stages)
+    return node_and_claim(f"n{number}", amounts, pool="p0", labels=own, taints=taints, **stages)
 
 
 @st.composite
@@ -369,14 +369,14 @@ def _running(draw: st.DrawFn, nodes: list[Node]) -> list[Pod]:
 def clusters(draw: st.DrawFn, pods: st.SearchStrategy[list[Pod]] | None = None) -> Cluster:
     """A cluster with pods that wait."""
     types, pools = draw(instance_types()), draw(node_pools())
-    machines = [draw(_machine(number)) for number in range(draw(st.integers(0, 4)))]
+    nodes_and_claims = [draw(_node_and_claim(number)) for number in range(draw(st.integers(0, 4)))]
     coming = [draw(_coming(number, draw(st.sampled_from(pools)), types)) for number in range(draw(st.integers(0, 1)))]
-    nodes = [node for node, _ in machines]
+    nodes = [node for node, _ in nodes_and_claims]
     return Cluster(
         pods=(*draw(waiting() if pods is None else pods), *draw(_running(nodes))),
         pools=tuple(pools),
         nodes=tuple(nodes),
-        claims=(*(nodeclaim for _, nodeclaim in machines), *coming),
+        claims=(*(nodeclaim for _, nodeclaim in nodes_and_claims), *coming),
         daemons=draw(_daemons),
         types=types,
         storage=(*_STORAGE, *(csi_node(node.metadata.name, ebs=draw(st.integers(1, 2))) for node in nodes)),

@@ -24,7 +24,7 @@ from karpenter.console.decision_rows import DecisionKind, DecisionRow, RecordedD
 from karpenter.model import labels
 from karpenter.settings import Settings
 from support.applied_commands import CONSOLIDATABLE
-from support.builders import annotated, claim, machine, node, pod, replaced, seconds, taint
+from support.builders import annotated, claim, node, node_and_claim, pod, replaced, seconds, taint
 from support.console_cases import console_input, event
 from support.disruption_cases import drifted, on, pool, running
 
@@ -77,7 +77,7 @@ def cluster() -> ConsoleInput:
         running("ending", "s", 1, deleted=True),
         claim("ordered"),
         claim("coming", {"cpu": 8}, labels=own, provider_id="p://coming", requests={"cpu": "6"}),
-        machine("starting", {"cpu": 4}, initialized=False),
+        node_and_claim("starting", {"cpu": 4}, initialized=False),
         node("foreign", {"cpu": 4}, labels={"eks-node-viewer/instance-price": "0.25"}),
         pod("huge", {"cpu": "100", "memory": "1Gi"}, meta={"creation_timestamp": seconds(-300)}),
         pod("small", {"cpu": "250m", "memory": "256Mi"}, meta={"creation_timestamp": seconds(-30)}),

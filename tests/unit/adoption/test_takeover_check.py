@@ -22,7 +22,7 @@ from karpenter.cli.main import app
 from karpenter.model import labels, nodepool_hash
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.builders import NOW, machine, node_pool, replaced
+from support.builders import NOW, node_and_claim, node_pool, replaced
 from support.manifest_builders import pool as pool_manifest
 
 CLASS = KWOKNodeClass(metadata=ObjectMeta(name="default"))
@@ -48,7 +48,7 @@ def claim(name: str = "a", **fields: Any) -> NodeClaim:
 
 
 def _pair(name: str) -> tuple[Any, Any]:
-    by_type = {type(wire).__name__: wire for wire in machine(name, {"cpu": 4}, pool="np")}
+    by_type = {type(wire).__name__: wire for wire in node_and_claim(name, {"cpu": 4}, pool="np")}
     return by_type["Node"], by_type["NodeClaim"]
 
 

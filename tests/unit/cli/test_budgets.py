@@ -19,7 +19,7 @@ from karpenter.cli.cluster_reader import ClusterUnreachable, list_pools_and_node
 from karpenter.cli.main import app
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.builders import machine
+from support.builders import node_and_claim
 from support.manifest_builders import Json, pod, pool
 
 Written = Callable[..., Path]
@@ -152,7 +152,7 @@ def test_programs_get_the_same_as_data(written: Written, form: str, read: Callab
 
 def stored(name: str, *, ready: bool = True) -> list[Json]:
     """A machine of the pool, its Node and its NodeClaim as files hold them."""
-    node, claim = machine(name, {"cpu": "4"}, pool="default")
+    node, claim = node_and_claim(name, {"cpu": "4"}, pool="default")
     result: Json = {"apiVersion": "v1", "kind": "Node", **msgspec.to_builtins(node)}
     if not ready:
         result["status"] = {}

@@ -20,7 +20,7 @@ from karpenter.cli.top_tables import (
     unpriced_text,
 )
 from karpenter.console.console_view import ConsoleView
-from support.builders import NOW, claim, machine, node, pod, seconds, taint
+from support.builders import NOW, claim, node, node_and_claim, pod, seconds, taint
 from support.console_cases import event, view_of
 from support.disruption_cases import pool, running
 
@@ -62,7 +62,7 @@ def test_a_row_has_what_users_of_eks_node_viewer_know_and_the_state_of_its_claim
 
 def test_a_node_on_its_way_out_is_cordoned_and_deleting() -> None:
     """OPS-802: `Cordoned/Deleting`."""
-    wires = machine("n", {"cpu": 4}, taints=(taint("karpenter.sh/disrupted"),), deleted=True)
+    wires = node_and_claim("n", {"cpu": 4}, taints=(taint("karpenter.sh/disrupted"),), deleted=True)
     (row,) = shown(node_table(view_of(pool(), wires), PLAIN))
     assert row["cordon"] == "Cordoned/Deleting"
 

@@ -7,7 +7,7 @@ import pytest
 from karpenter.api.meta import Condition, Wire
 from karpenter.console.node_rows import NodeState
 from karpenter.model import labels
-from support.builders import NOW, budget, claim, machine, node, replaced, seconds, taint
+from support.builders import NOW, budget, claim, node, node_and_claim, replaced, seconds, taint
 from support.console_cases import event, row_of, view_of
 from support.disruption_cases import drifted, on, pool, running
 
@@ -24,7 +24,9 @@ def replaced_node(wires: list[Wire], **spec: object) -> list[Wire]:
     [
         pytest.param(claim("c"), NodeState.LAUNCHING, id="a claim without an instance is launching"),
         pytest.param(claim("c", {"cpu": 4}, provider_id="p://c"), NodeState.LAUNCHED, id="an instance without a Node"),
-        pytest.param(machine("n", {"cpu": 4}, initialized=False), NodeState.REGISTERED, id="a Node that still starts"),
+        pytest.param(
+            node_and_claim("n", {"cpu": 4}, initialized=False), NodeState.REGISTERED, id="a Node that still starts"
+        ),
         pytest.param(running("n", conditions=()), NodeState.INITIALIZED, id="an initialized node"),
         pytest.param(running("n"), NodeState.CONSOLIDATABLE, id="consolidateAfter is over"),
         pytest.param(running("n", deleted=True), NodeState.TERMINATING, id="a claim that is being deleted"),

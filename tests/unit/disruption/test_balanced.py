@@ -103,9 +103,9 @@ def test_of_several_pools_each_has_to_agree() -> None:
     """DIS-252, DIS-254"""
     types = (kind("m", 4, sold(1.0)), kind("x", 8, sold(1.3)))
     strict = [pool(name, consolidation_policy="Balanced") for name in "pq"]
-    machines = [running("a", "m", 4, pool="p"), running("b", "m", 4, pool="q")]
-    assert gone(decide(strict, machines, types=types)) == []
-    assert gone(decide([pool("p"), pool("q")], machines, types=types)) == ["a", "b"]
+    nodes = [running("a", "m", 4, pool="p"), running("b", "m", 4, pool="q")]
+    assert gone(decide(strict, nodes, types=types)) == []
+    assert gone(decide([pool("p"), pool("q")], nodes, types=types)) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("policy", "approved"), [("WhenEmptyOrUnderutilized", True), ("Balanced", False)])

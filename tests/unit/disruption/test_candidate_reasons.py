@@ -93,9 +93,9 @@ def test_a_pod_protected_for_a_while_says_until_when() -> None:
 
 def test_objections_of_pods_do_not_keep_a_drifted_node_whose_drain_has_an_end() -> None:
     """DIS-082"""
-    machine = running("a", "m", conditions=drifted())
+    node = running("a", "m", conditions=drifted())
     guarded = on("a", 1, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
-    node_explanation = asked("a", pool(), machine, guarded)
+    node_explanation = asked("a", pool(), node, guarded)
     assert node_explanation.reasons == (UNDERUTILIZED, DRIFTED)
     assert DRIFTED in node_explanation.blockers[0].blocked_reasons
     ending = running("a", "m", conditions=drifted(), termination_grace_period="1h")
@@ -104,8 +104,8 @@ def test_objections_of_pods_do_not_keep_a_drifted_node_whose_drain_has_an_end() 
 
 def test_a_node_in_its_consolidate_after_period_says_when_that_is_over() -> None:
     """DIS-241, DIS-327"""
-    machine = running("a", "m", conditions=initialized(timedelta(minutes=1)))
-    node_explanation = asked("a", pool(consolidate_after="30m"), machine)
+    node = running("a", "m", conditions=initialized(timedelta(minutes=1)))
+    node_explanation = asked("a", pool(consolidate_after="30m"), node)
     assert [
         (explained_blocker.blocker.category, explained_blocker.blocker.until)
         for explained_blocker in node_explanation.blockers
@@ -114,8 +114,8 @@ def test_a_node_in_its_consolidate_after_period_says_when_that_is_over() -> None
 
 def test_a_node_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that_is_said() -> None:
     """DIS-327"""
-    machine = running("a", "m", conditions=initialized(timedelta(minutes=31)))
-    node_explanation = asked("a", pool(consolidate_after="30m"), machine)
+    node = running("a", "m", conditions=initialized(timedelta(minutes=31)))
+    node_explanation = asked("a", pool(consolidate_after="30m"), node)
     assert (node_explanation.is_assumed_consolidatable, node_explanation.command is not None) == (True, True)
     assert not asked("a", pool(consolidate_after="30m"), running("a", "m")).is_assumed_consolidatable
 

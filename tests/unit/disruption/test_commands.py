@@ -20,7 +20,7 @@ from support.virtual_cluster import VirtualCluster, in_virtual_time, refusing, u
 LEFT_ALONE = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
 
 
-async def machines(cluster: VirtualCluster, count: int = 1, **pool: Any) -> None:
+async def start_with_nodes(cluster: VirtualCluster, count: int = 1, **pool: Any) -> None:
     """A running controller, a pool that consolidates nothing by itself, and nodes n0, n1, ... with a pod each."""
     await cluster.node_class()
     await cluster.pool(**{"disruption": LEFT_ALONE, **pool})
@@ -65,7 +65,7 @@ async def test_candidates_wait_until_their_replacement_is_initialised(cluster: V
     DIS-431, DIS-432, OPS-451, OPS-452, OPS-517, OPS-518, OPS-519.
     API-129: DisruptionReason is True with the reason of the command.
     """
-    await machines(cluster)
+    await start_with_nodes(cluster)
     assert await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(120)
     assert await is_tainted(cluster, "n0")
@@ -104,7 +104,7 @@ async def _is_leaving(cluster: VirtualCluster, name: str) -> bool:
 @in_virtual_time
 async def test_all_replacements_are_awaited(cluster: VirtualCluster) -> None:
     """DIS-S221, DIS-S222"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1")))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0")
@@ -117,7 +117,7 @@ async def test_all_replacements_are_awaited(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_without_replacements_candidates_go_at_once(cluster: VirtualCluster) -> None:
     """DIS-S223, DIS-312"""
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     assert await carry_out(cluster, command(cluster, "n0", "n1", reason=DisruptionReason.UNDERUTILIZED))
     await asyncio.sleep(0.5)
     assert await leaving(cluster) == ["n0", "n1"]
@@ -128,7 +128,7 @@ async def test_a_command_whose_replacement_never_registers_ends_with_the_registr
     cluster: VirtualCluster,
 ) -> None:
     """DIS-314, OPS-051: the replacement goes after fifteen minutes, and with it the command."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(14 * 60)
     assert not await is_free(cluster, "n0")
@@ -143,7 +143,7 @@ async def test_a_command_that_takes_too_long_is_called_off(cluster: VirtualClust
 
     DIS-433: an error with the cause.
     """
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0", ready="False")
@@ -161,7 +161,7 @@ async def test_a_command_that_takes_too_long_is_called_off(cluster: VirtualClust
 @in_virtual_time
 async def test_a_failed_consolidation_is_counted_with_its_type(cluster: VirtualCluster) -> None:
     """OPS-465, K15-454: the series has the consolidation type, not the decision."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     going = command(cluster, "n0", bought=("r0",), reason=DisruptionReason.UNDERUTILIZED, kind=ConsolidationType.SINGLE)
     await carry_out(cluster, going)
     await asyncio.sleep(16 * 60)
@@ -173,7 +173,7 @@ async def test_a_failed_consolidation_is_counted_with_its_type(cluster: VirtualC
 @in_virtual_time
 async def test_a_replacement_that_cannot_be_read_is_waited_for(cluster: VirtualCluster) -> None:
     """DIS-S225: while the cluster state has the NodeClaim, a refused read does not end the command."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(1)
     cluster.wire.server.inject_fault(ServerUnavailable("down"), verb="get", plural="nodeclaims", name="r0", times=20)
@@ -185,7 +185,7 @@ async def test_a_replacement_that_cannot_be_read_is_waited_for(cluster: VirtualC
 @in_virtual_time
 async def test_a_replacement_that_is_lost_ends_the_command_at_once(cluster: VirtualCluster) -> None:
     """DIS-S198, DIS-310, DIS-314"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     cluster.cloud.refuse("create", InsufficientCapacity("nothing left"))
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(5)
@@ -201,7 +201,7 @@ async def test_nothing_is_launched_for_pods_that_stay_when_a_replacement_is_lost
     cluster: VirtualCluster, second: float, ready: bool
 ) -> None:
     """DIS-314: whenever the replacement goes, no provisioning pass takes the candidate's pods for pods without a place."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1") if ready else ("r0",)))
     await asyncio.sleep(1)
     if ready:
@@ -218,7 +218,7 @@ async def test_nothing_is_launched_for_pods_that_stay_when_a_replacement_is_lost
 @in_virtual_time
 async def test_a_replacement_lost_after_it_was_ready_ends_the_command(cluster: VirtualCluster) -> None:
     """The pods would have nowhere to go."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1")))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0")
@@ -232,7 +232,7 @@ async def test_a_replacement_lost_after_it_was_ready_ends_the_command(cluster: V
 @in_virtual_time
 async def test_a_node_cannot_be_in_two_commands(cluster: VirtualCluster) -> None:
     """DIS-S226, DIS-300: nothing is changed by the second."""
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     second = command(cluster, "n0", "n1", bought=("r1",))
     assert not await carry_out(cluster, second)
@@ -245,7 +245,7 @@ async def test_a_node_cannot_be_in_two_commands(cluster: VirtualCluster) -> None
 @in_virtual_time
 async def test_beyond_the_limits_nothing_is_bought(cluster: VirtualCluster) -> None:
     """DIS-S227, DIS-304"""
-    await machines(cluster, limits={"cpu": "3"})
+    await start_with_nodes(cluster, limits={"cpu": "3"})
     assert not await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     assert await is_free(cluster, "n0")
     assert not await cluster.has(kinds.NODE_CLAIM, "r0")
@@ -257,7 +257,7 @@ async def test_beyond_the_limits_nothing_is_bought(cluster: VirtualCluster) -> N
 @in_virtual_time
 async def test_a_command_that_cannot_be_begun_leaves_nothing(cluster: VirtualCluster, shown: str) -> None:
     """DIS-303, DIS-304: with replacements it is all or nothing; what was bought beside the failure is given back."""
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, shown)
     assert not await carry_out(cluster, command(cluster, "n0", "n1", bought=("r0", "r1")))
     await asyncio.sleep(30)
@@ -270,7 +270,7 @@ async def test_a_command_that_cannot_be_begun_leaves_nothing(cluster: VirtualClu
 @in_virtual_time
 async def test_of_nodes_that_just_go_one_that_cannot_be_closed_stays(cluster: VirtualCluster) -> None:
     """DIS-303: a pure delete goes on with the others."""
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, "patch Node")
     assert await carry_out(cluster, command(cluster, "n0", "n1"))
     await asyncio.sleep(15)
@@ -282,7 +282,7 @@ async def test_of_nodes_that_just_go_one_that_cannot_be_closed_stays(cluster: Vi
 @in_virtual_time
 async def test_a_pod_that_came_unseen_keeps_its_node(cluster: VirtualCluster) -> None:
     """The watch may be behind: the API server is asked after the taint, and nobody's pod goes without a place."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     stale = command(cluster, "n0", bought=("r0",))
     await cluster.running("late", "n0")
     assert not await carry_out(cluster, stale)
@@ -293,7 +293,7 @@ async def test_a_pod_that_came_unseen_keeps_its_node(cluster: VirtualCluster) ->
 @in_virtual_time
 async def test_a_write_by_somebody_else_is_met(cluster: VirtualCluster) -> None:
     """DIS-302: optimistic locks, retried."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     cluster.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node", "patch NodeClaim/status")
     assert await carry_out(cluster, command(cluster, "n0"))
     await asyncio.sleep(1)
@@ -303,7 +303,7 @@ async def test_a_write_by_somebody_else_is_met(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_commands_do_not_wait_for_each_other(cluster: VirtualCluster) -> None:
     """DIS-S229"""
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)), command(cluster, "n1", bought=("r1",)))
     await asyncio.sleep(1)
     await cluster.join("r1", "r1")
@@ -317,7 +317,7 @@ async def test_a_candidate_that_goes_by_itself_takes_nobody_along(cluster: Virtu
 
     DIS-378: the command goes on.
     """
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     await carry_out(cluster, command(cluster, "n0", "n1", bought=("r0",)))
     await asyncio.sleep(1)
     await cluster.gone("p0")
@@ -333,7 +333,7 @@ async def test_a_candidate_that_goes_by_itself_takes_nobody_along(cluster: Virtu
 @in_virtual_time
 async def test_a_command_ends_when_all_its_candidates_went_by_themselves(cluster: VirtualCluster) -> None:
     """DIS §12 Beyond (a)"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await cluster.kube.delete(kinds.NODE_CLAIM, "n0")
     await asyncio.sleep(5)
@@ -345,7 +345,7 @@ async def test_a_command_ends_when_all_its_candidates_went_by_themselves(cluster
 @in_virtual_time
 async def test_a_deletion_that_fails_is_tried_again_every_second(cluster: VirtualCluster) -> None:
     """DIS-311, DIS-031: the command is checked every second."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "delete NodeClaim")
     await carry_out(cluster, command(cluster, "n0"))
     await asyncio.sleep(2.5)
@@ -357,7 +357,7 @@ async def test_a_deletion_that_fails_is_tried_again_every_second(cluster: Virtua
 @in_virtual_time
 async def test_provisioning_buys_nothing_for_pods_that_have_a_replacement(cluster: VirtualCluster) -> None:
     """DIS-S228, DIS-305: before, while and after it is created."""
-    await machines(cluster, 3)
+    await start_with_nodes(cluster, 3)
     await carry_out(cluster, command(cluster, "n0", "n1", "n2", bought=("r0", "r1")))
     await asyncio.sleep(60)
     names = {obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM)}
@@ -367,7 +367,7 @@ async def test_provisioning_buys_nothing_for_pods_that_have_a_replacement(cluste
 @in_virtual_time
 async def test_a_replacement_others_need_is_kept_when_its_command_fails(cluster: VirtualCluster) -> None:
     """DIS §12 Beyond (c): reused, not thrown away."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1")))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0")
@@ -383,7 +383,7 @@ async def test_a_replacement_others_need_is_kept_when_its_command_fails(cluster:
 @in_virtual_time
 async def test_the_policy_is_counted_for_consolidation_only(cluster: VirtualCluster) -> None:
     """DIS-428"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(
         cluster,
         command(cluster, "n0", reason=DisruptionReason.UNDERUTILIZED, kind=ConsolidationType.MULTI),
@@ -402,7 +402,7 @@ async def test_the_policy_is_counted_for_consolidation_only(cluster: VirtualClus
 
 @in_virtual_time
 async def test_the_journal_links_what_went_to_what_came(cluster: VirtualCluster) -> None:
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)), command(cluster, "n1"))
     await asyncio.sleep(1)
     assert cluster.manager is not None
@@ -421,15 +421,15 @@ async def test_the_journal_links_what_went_to_what_came(cluster: VirtualCluster)
     [(5, 600), (7_500, 600), (20_000, 1600), (100_000, 3600)],
     ids=["few", "DIS-S224", "DIS-E11", "many"],
 )
-def test_patience_grows_with_the_nodes_in_commands(machines_in_commands: int, seconds: float) -> None:
+def test_patience_grows_with_the_nodes_in_commands(nodes_in_commands: int, seconds: float) -> None:
     """DIS-030, DIS-E11: between ten minutes and an hour."""
-    assert command_timeout_seconds(machines_in_commands) == seconds
+    assert command_timeout_seconds(nodes_in_commands) == seconds
 
 
 @in_virtual_time
 async def test_a_freeze_stops_a_command_whose_nodes_have_not_begun_to_go(cluster: VirtualCluster) -> None:
     """A freeze stops everything at once; nothing has failed, so nothing is held against anybody afterwards."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(5)
     assert await is_tainted(cluster, "n0")
@@ -449,7 +449,7 @@ async def test_a_freeze_stops_a_command_whose_nodes_have_not_begun_to_go(cluster
 
 @in_virtual_time
 async def test_nodes_that_have_begun_to_go_are_not_stopped_by_a_freeze(cluster: VirtualCluster) -> None:
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0"))
     await until(lambda: _is_leaving(cluster, "n0"), 5)
     await cluster.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: "release"}}})

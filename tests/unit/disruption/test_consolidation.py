@@ -1,4 +1,4 @@
-"""Machines given back, replaced and planned anew (DIS §8, §9, scenarios 26.5 to 26.8)."""
+"""Consolidation: nodes removed, replaced, and validated before they go (DIS §8, §9, scenarios 26.5 to 26.8)."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_a_large_node_with_little_to_do_becomes_a_small_one() -> None:
 
 
 def one(price: float, *offerings: object, capacity_type: str = "on-demand") -> dict[str, object]:
-    """A machine at this price with one small pod, and another type for it with these offerings."""
+    """A node at this price with one small pod, and another type for it with these offerings."""
     return {
         "objects": [running("a", "m", 1, capacity_type=capacity_type)],
         "types": (kind("m", 4, [offering(capacity_type, "z1", price)]), kind("x", 2, offerings)),  # type: ignore[arg-type]
@@ -370,7 +370,7 @@ def test_nodes_of_both_kinds_may_become_one_spot_node() -> None:
     assert bought(solution) == ["xl"]
 
 
-# -- 26.7 several machines -----------------------------------------------------------------------------------------------
+# -- 26.7 several nodes -----------------------------------------------------------------------------------------------
 
 
 def test_three_large_nodes_with_little_to_do_become_one() -> None:
@@ -399,7 +399,7 @@ def test_one_large_node_may_become_several_small_ones() -> None:
 
 
 def test_a_set_that_is_no_prefix_of_the_order_is_found() -> None:
-    """DIS-248 Beyond: a machine that cannot go stands between two that can."""
+    """DIS-248 Beyond: between two nodes that can go, in their order, is one that cannot."""
     wall = on("b", 1, node_selector={labels.HOSTNAME: "b"})
     solution = decide(pool(), running("a", "l", 1), running("b", "l"), wall, running("c", "l", 1), types=KINDS)
     assert "b" not in gone(solution)
@@ -409,8 +409,8 @@ def test_a_set_that_is_no_prefix_of_the_order_is_found() -> None:
 def test_every_pool_has_its_turn() -> None:
     """DIS-290 Beyond: no pool waits for the end of another."""
     pools = [pool(name, Budget(nodes="1")) for name in "pqr"]
-    machines = [running(f"{name}{number}", "l", 1, pool=name) for name in "pqr" for number in range(3)]
-    solution = decide(pools, machines)
+    nodes = [running(f"{name}{number}", "l", 1, pool=name) for name in "pqr" for number in range(3)]
+    solution = decide(pools, nodes)
     assert [
         sum(c.node_pool == name for command in solution.commands for c in command.candidates) for name in "pqr"
     ] == [

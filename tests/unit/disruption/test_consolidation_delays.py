@@ -136,7 +136,7 @@ def chosen(*commands: Command) -> DisruptionContext:
 
 
 def test_what_was_chosen_before_is_chosen_again() -> None:
-    """Of two machines as good as each other the one an earlier pass chose goes (for the second look, DIS-272)."""
+    """Of two equally good nodes the one that an earlier pass chose goes, so that validation finds it again (DIS-272)."""
     cluster = [pool("np", Budget(nodes="1")), running("a", "m", 1), running("b", "m", 1)]
     (first,) = decide(cluster).commands
     assert gone([first]) == ["a"]
@@ -159,7 +159,7 @@ def test_a_replacement_chosen_before_is_kept_while_it_holds_the_pods() -> None:
 
 
 def test_what_was_to_be_bought_is_for_its_own_pods_only() -> None:
-    """Nobody else moves to a machine that may never be bought."""
+    """No other pod is moved to a node that may never be launched."""
     (first,) = decide(pool(), running("a", "l", 1)).commands
     solution = decide(pool(), running("b", "s", 1), circumstances=chosen(first))
     assert gone(solution) == []

@@ -99,8 +99,8 @@ def test_the_dearest_per_disruption_goes_first() -> None:
         kind(name, 20, [offering("on-demand", "z1", price), offering("on-demand", "z2", price)])
         for name, (price, _) in sold.items()
     )
-    machines = [running(name, name, *[0.1] * number) for name, (_, number) in sold.items()]
-    wires = flatten([pool(), machines])
+    nodes = [running(name, name, *[0.1] * number) for name, (_, number) in sold.items()]
+    wires = flatten([pool(), nodes])
     judge = CandidateChecks(snapshot(wires), indexes(wires, types), DisruptionContext(NOW))
     judged = [judge.candidate_or_blocker(view, DisruptionReason.UNDERUTILIZED) for view in snapshot(wires).nodes]
     ordered = sorted((element for element in judged if isinstance(element, Candidate)), key=candidate_order)

@@ -60,26 +60,26 @@ def test_who_cannot_be_replaced_keeps_nobody_waiting() -> None:
 
 def test_who_drifted_first_goes_first_but_empty_nodes_before_all() -> None:
     """DIS-S194, DIS-S195, DIS-118, DIS-122: the oldest transition first, nodes without reschedulable pods before them."""
-    machines = [
+    nodes = [
         running("second", "m", 4, conditions=drifted(NOW - timedelta(hours=1))),
         running("first", "m", 4, conditions=drifted(NOW - timedelta(hours=2))),
         running("empty", "m", conditions=drifted(NOW)),
     ]
-    solution = decide(pool(consolidate_after="Never"), machines)
+    solution = decide(pool(consolidate_after="Never"), nodes)
     assert held(list(solution.commands)) == ["empty", "first", "second"]
 
 
 def test_the_node_the_controller_runs_on_goes_last() -> None:
     """DIS-469"""
-    machines = [running(name, "m", 4, conditions=drifted(NOW - timedelta(hours=1))) for name in "abc"]
-    solution = decide(pool(consolidate_after="Never"), machines, circumstances=replace(QUIET, controller_node="a"))
+    nodes = [running(name, "m", 4, conditions=drifted(NOW - timedelta(hours=1))) for name in "abc"]
+    solution = decide(pool(consolidate_after="Never"), nodes, circumstances=replace(QUIET, controller_node="a"))
     assert held(list(solution.commands)) == ["b", "c", "a"]
 
 
 def test_drift_keeps_to_budgets_over_all_its_commands() -> None:
     """DIS-S196, DIS-S012"""
-    machines = [running(f"n{n}", "m", 1, conditions=drifted() if n < 5 else ()) for n in range(10)]
-    solution = decide(pool("np", Budget(nodes="30%")), machines)
+    nodes = [running(f"n{n}", "m", 1, conditions=drifted() if n < 5 else ()) for n in range(10)]
+    solution = decide(pool("np", Budget(nodes="30%")), nodes)
     assert len(solution.commands) == 3
     assert bought(solution) == []
     each_its_own = [running(f"n{n}", "m", 4, conditions=drifted()) for n in range(10)]
@@ -105,17 +105,17 @@ def test_pods_that_are_waited_for_are_not_provided_for_in_advance() -> None:
 
 def test_commands_of_a_pass_do_not_count_on_the_same_room() -> None:
     """Two drifted nodes, room for the pods of one."""
-    machines = [running(name, "m", 3, conditions=drifted()) for name in "ab"]
-    solution = decide(pool(), machines, running("room", "m", 1, conditions=()))
+    nodes = [running(name, "m", 3, conditions=drifted()) for name in "ab"]
+    solution = decide(pool(), nodes, running("room", "m", 1, conditions=()))
     assert len(solution.commands) == 2
     assert len(bought(solution)) == 1
 
 
 def test_pods_do_not_move_to_nodes_whose_turn_comes_next() -> None:
     """Beyond of §9.3: or a roll through a pool would restart its pods again and again."""
-    machines = [running(f"n{n}", "m", 1, conditions=drifted()) for n in range(4)]
+    nodes = [running(f"n{n}", "m", 1, conditions=drifted()) for n in range(4)]
     one_by_one = pool("np", Budget(nodes="1"))
-    solution = decide(one_by_one, machines)
+    solution = decide(one_by_one, nodes)
     assert [(len(command.replacements), command.placed_on_existing) for command in solution.commands] == [(1, ())]
     closed = pool("np", Budget(nodes="0", reasons=("Drifted",)))
     kept = [running(f"n{n}", "m", 1, conditions=(*drifted(), CONSOLIDATABLE)) for n in range(4)]

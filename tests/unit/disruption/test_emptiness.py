@@ -30,7 +30,7 @@ def patience(after: str = "0s", budgets: tuple[Budget, ...] = OPEN) -> Disruptio
     return Disruption(consolidate_after=after, budgets=budgets)
 
 
-async def machines(cluster: VirtualCluster, count: int = 1, **pool: Any) -> None:
+async def start_with_nodes(cluster: VirtualCluster, count: int = 1, **pool: Any) -> None:
     """A running controller, a pool and so many initialised, empty nodes of it: n0, n1, ..."""
     await cluster.node_class()
     await cluster.pool(**{"disruption": patience(), **pool})
@@ -54,7 +54,7 @@ async def leaving(cluster: VirtualCluster) -> list[str]:
 @in_virtual_time
 async def test_an_empty_node_goes_after_the_second_look(cluster: VirtualCluster) -> None:
     """DIS-S160, DIS-S170, DIS-023, DIS-020, DIS-221: first chosen within ten seconds, then fifteen of doubt."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     started = cluster.elapsed
     await until(lambda: _is_leaving(cluster, "n0"), 30, 0.1)
     waited = cluster.elapsed - started
@@ -80,7 +80,7 @@ async def _no_nodes(cluster: VirtualCluster) -> bool:
 @in_virtual_time
 async def test_nothing_happens_to_a_node_during_the_wait(cluster: VirtualCluster) -> None:
     """DIS-S170"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await asyncio.sleep(12)
     node = await cluster.get_node("n0")
     assert node.spec.taints == ()
@@ -96,7 +96,7 @@ async def test_nothing_happens_to_a_node_during_the_wait(cluster: VirtualCluster
 @in_virtual_time
 async def test_pods_that_need_no_place_do_not_keep_a_node(cluster: VirtualCluster, owner: object, phase: str) -> None:
     """DIS-S161, DIS-S163"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.running("p", "n0", meta={"owner_references": (owner,)} if owner else {})
     await cluster.kube.patch(kinds.POD, "p", {"status": {"phase": phase}}, "default", subresource="status")
     await until(lambda: _is_leaving(cluster, "n0"), 60)
@@ -105,7 +105,7 @@ async def test_pods_that_need_no_place_do_not_keep_a_node(cluster: VirtualCluste
 @in_virtual_time
 async def test_a_replica_set_pod_on_its_way_out_does_not_keep_a_node(cluster: VirtualCluster) -> None:
     """DIS-S162"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.running("p", "n0", meta={"owner_references": (REPLICA_SET,)}, termination_grace_period_seconds=3600)
     await cluster.kube.delete(kinds.POD, "p", "default")
     await until(lambda: _is_leaving(cluster, "n0"), 60)
@@ -113,7 +113,7 @@ async def test_a_replica_set_pod_on_its_way_out_does_not_keep_a_node(cluster: Vi
 
 @in_virtual_time
 async def test_a_node_with_a_pod_stays(cluster: VirtualCluster) -> None:
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.running("p", "n0")
     await asyncio.sleep(300)
     assert await leaving(cluster) == []
@@ -127,7 +127,7 @@ async def test_a_node_with_a_pod_stays(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_node_may_ask_to_be_left_alone(cluster: VirtualCluster, value: str, stays: bool) -> None:
     """DIS-S165, DIS-076; DIS-390, OPS-515: the event `DisruptionBlocked` names the annotation."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     note = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: value}}}
     await cluster.kube.patch(kinds.NODE, "n0", note)
     await asyncio.sleep(60)
@@ -141,7 +141,7 @@ async def test_a_node_may_ask_to_be_left_alone(cluster: VirtualCluster, value: s
 @in_virtual_time
 async def test_a_pool_decides_how_long_its_nodes_stay_empty(cluster: VirtualCluster, after: str) -> None:
     """DIS-S164, DIS-S168. DIS-100: with Never, or before the node is Consolidatable, it is no candidate."""
-    await machines(cluster, disruption=patience(after))
+    await start_with_nodes(cluster, disruption=patience(after))
     await asyncio.sleep(600)
     assert await leaving(cluster) == []
     assert await cluster.condition("n0", "Consolidatable") is None
@@ -150,7 +150,7 @@ async def test_a_pool_decides_how_long_its_nodes_stay_empty(cluster: VirtualClus
 @in_virtual_time
 async def test_nodes_of_a_static_pool_stay(cluster: VirtualCluster) -> None:
     """DIS-S169"""
-    await machines(cluster, replicas=1)
+    await start_with_nodes(cluster, replicas=1)
     await asyncio.sleep(120)
     assert await leaving(cluster) == []
 
@@ -164,7 +164,7 @@ async def test_quiet_time_counts_from_the_last_pod_event(
 
     DIS-320, API-123: the condition is True or absent.
     """
-    await machines(cluster, disruption=patience("60s"))
+    await start_with_nodes(cluster, disruption=patience("60s"))
     claim = await cluster.get_claim("n0")
     ready_at = next(c.last_transition_time for c in claim.status.conditions if c.type == "Initialized")
     assert ready_at is not None
@@ -182,7 +182,7 @@ async def test_quiet_time_counts_from_the_last_pod_event(
 @in_virtual_time
 async def test_a_pod_event_ends_the_quiet(cluster: VirtualCluster) -> None:
     """DIS-S237, DIS-327. API-123: the condition is removed, not False."""
-    await machines(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
+    await start_with_nodes(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
     await asyncio.sleep(65)
     assert (await cluster.condition("n0", "Consolidatable") or ())[0] == "True"
     await cluster.running("p", "n0")
@@ -195,7 +195,7 @@ async def test_a_pod_event_ends_the_quiet(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_claim_that_is_not_initialized_is_not_consolidatable(cluster: VirtualCluster, status: str) -> None:
     """DIS-S238: the condition is removed while the NodeClaim's Initialized is Unknown or False."""
-    await machines(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
+    await start_with_nodes(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
     await asyncio.sleep(65)
     assert (await cluster.condition("n0", "Consolidatable") or ())[0] == "True"
     await cluster.set_condition(kinds.NODE, "n0", "Ready", "False")
@@ -207,7 +207,7 @@ async def test_a_claim_that_is_not_initialized_is_not_consolidatable(cluster: Vi
 @in_virtual_time
 async def test_pod_events_are_written_at_most_every_ten_seconds(cluster: VirtualCluster) -> None:
     """DIS-S239, DIS-032, OPS-099"""
-    await machines(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=patience("1h"))
     times = []
     for name in ("one", "two", "three"):
         await cluster.running(name, "n0")
@@ -221,7 +221,7 @@ async def test_pod_events_are_written_at_most_every_ten_seconds(cluster: Virtual
 @in_virtual_time
 async def test_daemon_pods_are_no_pod_events(cluster: VirtualCluster) -> None:
     """DIS-S240"""
-    await machines(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=patience("1h"))
     await cluster.running("p", "n0", meta={"owner_references": (DAEMON,)})
     await asyncio.sleep(1)
     assert (await cluster.get_claim("n0")).status.last_pod_event_time is None
@@ -230,7 +230,7 @@ async def test_daemon_pods_are_no_pod_events(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_restart_is_no_pod_event(cluster: VirtualCluster) -> None:
     """DIS §13 Beyond: otherwise every restart would postpone all consolidation."""
-    await machines(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=patience("1h"))
     await cluster.running("p", "n0")
     await asyncio.sleep(1)
     before = (await cluster.get_claim("n0")).status.last_pod_event_time
@@ -246,7 +246,7 @@ async def test_a_restart_is_no_pod_event(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_pod_event_survives_a_refused_write(cluster: VirtualCluster, error: KubeError) -> None:
     """Quiet time must not begin too early because a write got lost."""
-    await machines(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=patience("1h"))
     cluster.wire.refuse = refusing(lambda: error, 2, "patch NodeClaim/status")
     await cluster.running("p", "n0")
     await asyncio.sleep(10)
@@ -261,7 +261,7 @@ async def test_a_pod_event_survives_a_refused_write(cluster: VirtualCluster, err
 @in_virtual_time
 async def test_a_budget_limits_how_many_go_at_once(cluster: VirtualCluster, budget: str, at_once: int) -> None:
     """DIS-140, DIS-144, DIS-151; DIS-391, OPS-516: the event `DisruptionBlocked` names the budget."""
-    await machines(cluster, 4, disruption=patience("0s", (Budget(nodes=budget),)))
+    await start_with_nodes(cluster, 4, disruption=patience("0s", (Budget(nodes=budget),)))
     await asyncio.sleep(60)
     first = cluster.lines("disrupting node(s)")[:1]
     assert [line["disrupted-node-count"] for line in first] == ([at_once] if at_once else [])
@@ -273,7 +273,7 @@ async def test_a_budget_limits_how_many_go_at_once(cluster: VirtualCluster, budg
 @in_virtual_time
 async def test_nodes_that_would_go_if_budgets_let_them_are_shown(cluster: VirtualCluster) -> None:
     """OPS-453, DIS-414, DIS-426: none while a pod is there, and none once they are gone."""
-    await machines(cluster, 3, disruption=patience("0s", (Budget(nodes="0"),)))
+    await start_with_nodes(cluster, 3, disruption=patience("0s", (Budget(nodes="0"),)))
     await cluster.running("p", "n0")
     await asyncio.sleep(25)
 
@@ -294,7 +294,7 @@ async def test_nodes_that_would_go_if_budgets_let_them_are_shown(cluster: Virtua
 @in_virtual_time
 async def test_nodes_that_are_not_ready_use_up_the_budget(cluster: VirtualCluster) -> None:
     """DIS-146"""
-    await machines(cluster, 4, disruption=patience("1m", (Budget(nodes="2"),)))
+    await start_with_nodes(cluster, 4, disruption=patience("1m", (Budget(nodes="2"),)))
     await cluster.set_ready("n0", "False")
     await cluster.set_ready("n1", "Unknown")
     await asyncio.sleep(120)
@@ -307,7 +307,7 @@ async def test_nodes_that_are_not_ready_use_up_the_budget(cluster: VirtualCluste
 @in_virtual_time
 async def test_a_pod_that_comes_during_the_wait_keeps_its_node(cluster: VirtualCluster) -> None:
     """DIS-S180 for empty nodes, DIS-275: the others go all the same."""
-    await machines(cluster, 2)
+    await start_with_nodes(cluster, 2)
     await asyncio.sleep(12)
     await cluster.running("p", "n0")
     await until(lambda: _is_leaving(cluster, "n1"), 30)
@@ -322,7 +322,7 @@ async def test_a_node_somebody_waits_for_is_kept(cluster: VirtualCluster) -> Non
 
     DIS-222: a pending pod protects an empty node through its nomination.
     """
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await asyncio.sleep(12)
     assert cluster.manager is not None
     from datetime import timedelta
@@ -339,7 +339,7 @@ async def test_a_node_somebody_waits_for_is_kept(cluster: VirtualCluster) -> Non
 @in_virtual_time
 async def test_a_closed_budget_during_the_wait_stops_the_removal(cluster: VirtualCluster) -> None:
     """DIS-S183 for empty nodes"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await asyncio.sleep(12)
     closed = {"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}
     await cluster.kube.patch(kinds.NODE_POOL, "np", closed)
@@ -358,7 +358,7 @@ async def test_a_closed_budget_during_the_wait_stops_the_removal(cluster: Virtua
 @in_virtual_time
 async def test_a_removal_that_failed_is_tried_again(cluster: VirtualCluster, shown: str, error: Any) -> None:
     """DIS-303: nothing stays marked or tainted for ever."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     cluster.wire.refuse = refusing(error, 1, shown)
     await until(lambda: _no_nodes(cluster), 120)
     assert cluster.cloud.instances == {}
@@ -367,7 +367,7 @@ async def test_a_removal_that_failed_is_tried_again(cluster: VirtualCluster, sho
 @in_virtual_time
 async def test_leftovers_of_a_crashed_process_are_cleared_away(cluster: VirtualCluster) -> None:
     """DIS-054. DIS-S007, OPS-121: taint and condition go with the first pass."""
-    await machines(cluster, 2, disruption=patience("Never"))
+    await start_with_nodes(cluster, 2, disruption=patience("Never"))
     await cluster.stop()
     taint = msgspec.to_builtins((labels.DISRUPTED_TAINT,))
     await cluster.kube.patch(kinds.NODE, "n0", {"spec": {"taints": taint}})
@@ -383,7 +383,7 @@ async def test_leftovers_of_a_crashed_process_are_cleared_away(cluster: VirtualC
 @in_virtual_time
 async def test_the_taint_that_v1beta1_left_on_a_node_that_stays_goes(cluster: VirtualCluster) -> None:
     """API-473: after an upgrade nothing else would remove it, and the node would take no pods."""
-    await machines(cluster, 2, disruption=patience("Never"))
+    await start_with_nodes(cluster, 2, disruption=patience("Never"))
     await cluster.stop()
     foreign = Taint(key="karpenter.sh/not-ready", effect="NoSchedule")
     older = Taint(key="karpenter.sh/disruption", value="disrupting", effect="NoSchedule")
@@ -396,7 +396,7 @@ async def test_the_taint_that_v1beta1_left_on_a_node_that_stays_goes(cluster: Vi
 @in_virtual_time
 async def test_a_draining_node_keeps_its_taint(cluster: VirtualCluster) -> None:
     """DIS-054: what has the taint and a deletion timestamp is left alone."""
-    await machines(cluster, disruption=patience("Never"))
+    await start_with_nodes(cluster, disruption=patience("Never"))
     await cluster.running("p", "n0", meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
     await cluster.kube.delete(kinds.NODE, "n0")
     for _ in range(40):
@@ -408,7 +408,7 @@ async def test_a_draining_node_keeps_its_taint(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_node_deleted_by_hand_while_it_was_being_removed_leaves_no_mark(cluster: VirtualCluster) -> None:
     """Its claim must not be kept out of every later decision."""
-    await machines(cluster, disruption=patience("Never"))
+    await start_with_nodes(cluster, disruption=patience("Never"))
     stale = command(cluster, "n0", reason=DisruptionReason.EMPTY, kind=ConsolidationType.EMPTY)
     cluster.wire.refuse = refusing(lambda: NotFound("gone", status=404), 1, "patch Node")
     assert not await carry_out(cluster, stale)

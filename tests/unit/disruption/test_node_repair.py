@@ -16,8 +16,8 @@ from karpenter.model.repair_policies import InvalidRepairPolicies, RepairPolicy
 from karpenter.model.setting_kinds import Profile
 from karpenter.providers.contract import InstanceNotFound, ProviderError, RebootFailed
 from karpenter.settings import Settings, resolve_settings
-from support.broken_nodes import MINUTE, ON, POLICIES, leaving, machines, phase, rebooting, set_boot_id
 from support.builders import NOW, claim, node
+from support.node_repair_cases import MINUTE, ON, POLICIES, leaving, phase, rebooting, set_boot_id, start_with_nodes
 from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 UNKNOWN = RepairPolicy("Ready", "Unknown", 30 * MINUTE, ".*")
@@ -29,7 +29,7 @@ async def test_a_broken_node_goes_only_after_its_replacement_is_ready(cluster: V
 
     K15-238: release 1.14 deleted it at once, without a replacement, and its drain waited for no pod.
     """
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.set_condition(kinds.NODE, "n0", "DiskReady", "False")
     await asyncio.sleep(590)
     assert len(await cluster.all(kinds.NODE_CLAIM)) == 5
@@ -64,7 +64,7 @@ async def _is_leaving(cluster: VirtualCluster) -> bool:
 @in_virtual_time
 async def test_when_too_many_are_broken_the_event_says_so(cluster: VirtualCluster) -> None:
     """K15-228, K15-237, K15-490: on the Node, its NodeClaim and its NodePool."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     for number in range(2):
         await cluster.set_condition(kinds.NODE, f"n{number}", "DiskReady", "False")
     await asyncio.sleep(700)
@@ -80,7 +80,7 @@ async def test_a_reboot_leaves_node_and_claim_in_place(cluster: VirtualCluster) 
 
     K15-004, K15-006, K15-007, K15-296, K15-383, K15-457, K15-458, K15-459, K15-491, K15-495, K15-500.
     """
-    await machines(cluster)
+    await start_with_nodes(cluster)
     asked = rebooting(cluster)
     await cluster.set_condition(kinds.NODE, "n0", "GpuReady", "False", reason="XID48")
     await until(lambda: _is_phase(cluster, ("True", "RebootRequested")), 700)
@@ -120,7 +120,7 @@ async def test_a_reboot_leaves_node_and_claim_in_place(cluster: VirtualCluster) 
 @in_virtual_time
 async def test_a_pod_that_may_not_be_evicted_stays_through_the_reboot(cluster: VirtualCluster) -> None:
     """K15-284, K15-423, K15-611: it is only ever evicted, and left in place once the time is over."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     held = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}}
     await cluster.kube.patch(kinds.POD, "p0", held, "default")
     asked = rebooting(cluster)
@@ -159,7 +159,7 @@ async def test_a_reboot_that_the_provider_refuses_replaces_the_node(
     cluster: VirtualCluster, error: Exception | None, result: str
 ) -> None:
     """K15-287, K15-292, K15-S12, K15-510: transient errors are repeated with one operation ID for five minutes."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     asked = rebooting(cluster, True, error) if error is not None else []
     await cluster.set_condition(kinds.NODE, "n0", "GpuReady", "False")
     await until(lambda: _is_being_replaced(cluster), 1100)
@@ -172,7 +172,7 @@ async def test_a_reboot_that_the_provider_refuses_replaces_the_node(
 @in_virtual_time
 async def test_a_node_that_does_not_come_back_is_replaced(cluster: VirtualCluster) -> None:
     """K15-291, K15-292: after twenty minutes; K15-005: meanwhile the claim is not initialized."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     rebooting(cluster, False)
     await cluster.set_condition(kinds.NODE, "n0", "GpuReady", "False")
     await until(lambda: _is_phase(cluster, ("True", "RebootIssued")), 900)
@@ -187,7 +187,7 @@ async def test_a_node_that_does_not_come_back_is_replaced(cluster: VirtualCluste
 @in_virtual_time
 async def test_a_request_that_cannot_be_read_replaces_nothing(cluster: VirtualCluster) -> None:
     """K15-285, K15-S11, K15-011, K15-492: the bound is kept on the claim, and the failure is told."""
-    await machines(cluster, Settings())
+    await start_with_nodes(cluster, Settings())
     note = {"metadata": {"annotations": {labels.REBOOT_GRACE_PERIOD: "abc"}}}
     await cluster.kube.patch(kinds.NODE_CLAIM, "n0", note)
     await cluster.set_condition(kinds.NODE_CLAIM, "n0", "Rebooting", "True", reason="RebootRequested")
@@ -204,7 +204,7 @@ async def test_a_request_that_cannot_be_read_replaces_nothing(cluster: VirtualCl
 @in_virtual_time
 async def test_a_started_reboot_ends_with_repair_switched_off_and_after_a_crash(cluster: VirtualCluster) -> None:
     """K15-282, K15-286, K15-010: the boot ID that has changed already is no second call."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     asked = rebooting(cluster, False)
     await cluster.set_condition(kinds.NODE, "n0", "GpuReady", "False")
     await until(lambda: _is_phase(cluster, ("True", "RebootIssued")), 900)
@@ -255,7 +255,7 @@ async def test_repair_that_is_on_by_default_does_not_refuse_a_provider_without_p
 
 @in_virtual_time
 async def test_one_broken_node_is_repaired_without_any_setting(cluster: VirtualCluster) -> None:
-    await machines(cluster, Settings())
+    await start_with_nodes(cluster, Settings())
     await cluster.set_condition(kinds.NODE, "n0", "DiskReady", "False")
     await until(lambda: _has(cluster, 6), 700)
 
@@ -263,7 +263,7 @@ async def test_one_broken_node_is_repaired_without_any_setting(cluster: VirtualC
 @in_virtual_time
 async def test_in_the_profile_karpenter_nothing_is_repaired_by_default(cluster: VirtualCluster) -> None:
     """K15-043: its defaults are those of Karpenter."""
-    await machines(cluster, resolve_settings({"profile": "karpenter"}, {}))
+    await start_with_nodes(cluster, resolve_settings({"profile": "karpenter"}, {}))
     await cluster.set_condition(kinds.NODE, "n0", "DiskReady", "False")
     await cluster.set_ready("n1", "False")
     await asyncio.sleep(2 * 60 * 60)
@@ -275,7 +275,7 @@ async def test_in_the_profile_karpenter_nothing_is_repaired_by_default(cluster: 
 @in_virtual_time
 async def test_kubelets_that_lose_the_api_server_cost_no_node(cluster: VirtualCluster, lost: int) -> None:
     """K15-228: a zone without network, or all kubelets cut off, for two hours. After that one broken node is repaired."""
-    await machines(cluster, Settings(), policies=(*POLICIES, UNKNOWN))
+    await start_with_nodes(cluster, Settings(), policies=(*POLICIES, UNKNOWN))
     for number in range(lost):
         await cluster.set_ready(f"n{number}", "Unknown")
     await asyncio.sleep(2 * 60 * 60)
@@ -293,7 +293,7 @@ async def test_kubelets_that_lose_the_api_server_cost_no_node(cluster: VirtualCl
 @in_virtual_time
 async def test_nodes_without_a_claim_are_never_repaired(cluster: VirtualCluster) -> None:
     """K15-222: a node of a node group, of a host joined by hand, or of another product is not ours to replace."""
-    await machines(cluster, Settings())
+    await start_with_nodes(cluster, Settings())
     await cluster.kube.create(kinds.NODE, node("group-1", {"cpu": "4"}, labels={labels.NODE_POOL: "np"}))
     await cluster.set_condition(kinds.NODE, "group-1", "DiskReady", "False")
     await asyncio.sleep(60 * 60)

@@ -21,9 +21,9 @@ from karpenter.model.repair_policies import RepairPolicy, repair_policies
 from karpenter.providers.contract import ProviderError
 from karpenter.providers.simulated import SimulatedProvider
 from karpenter.settings import Settings
-from support.broken_nodes import MINUTE, POLICIES, leaving, machines, phase, rebooting
 from support.builders import NOW, pod
 from support.instance_types import STD
+from support.node_repair_cases import MINUTE, POLICIES, leaving, phase, rebooting, start_with_nodes
 from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 HELD = {"metadata": {"annotations": {labels.DO_NOT_DISRUPT: "true"}}}
@@ -59,7 +59,7 @@ async def _is_gone(cluster: VirtualCluster, name: str = "n0") -> bool:
 @in_virtual_time
 async def test_one_unhealthy_node_of_five_is_removed_and_the_pool_has_five_again(cluster: VirtualCluster) -> None:
     """K15-600"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await _break(cluster, "n0")
     new = await _replacement_joins(cluster)
     await until(lambda: _is_gone(cluster), 300)
@@ -69,7 +69,7 @@ async def test_one_unhealthy_node_of_five_is_removed_and_the_pool_has_five_again
 @in_virtual_time
 async def test_above_a_fifth_nothing_happens_and_below_it_again_the_node_is_repaired(cluster: VirtualCluster) -> None:
     """K15-602, K15-603"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await _break(cluster, "n0", "n1")
     await asyncio.sleep(3600)
     assert await _names(cluster) == [f"n{number}" for number in range(5)]
@@ -84,7 +84,7 @@ async def test_a_pod_that_blocks_the_drain_holds_the_node_until_the_bound_of_the
     cluster: VirtualCluster,
 ) -> None:
     """K15-604: two minutes after the deletion."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.kube.patch(kinds.POD, "p0", HELD, "default")
     await _break(cluster, "n0")
     await _replacement_joins(cluster)
@@ -110,7 +110,7 @@ async def _leaves(cluster: VirtualCluster) -> bool:
 @in_virtual_time
 async def test_a_node_with_the_veto_stays(cluster: VirtualCluster) -> None:
     """K15-605; K15-494: the event says what blocks it. Without the annotation the node is repaired."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.edit(kinds.NODE, "n0", annotations={labels.DO_NOT_REPAIR: "true"})
     await _break(cluster, "n0")
     await asyncio.sleep(3600)
@@ -124,7 +124,7 @@ async def test_a_node_with_the_veto_stays(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_budgets_hold_repair_back_until_they_allow_it(cluster: VirtualCluster) -> None:
     """K15-606"""
-    await machines(cluster, disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),)))
+    await start_with_nodes(cluster, disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),)))
     await _break(cluster, "n0")
     await asyncio.sleep(3600)
     assert len(await _names(cluster)) == 5
@@ -135,7 +135,7 @@ async def test_budgets_hold_repair_back_until_they_allow_it(cluster: VirtualClus
 @in_virtual_time
 async def test_a_node_that_may_not_be_disrupted_is_repaired_anyway(cluster: VirtualCluster) -> None:
     """K15-607, K15-201: of the checks of nodes repair waives that annotation."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.edit(kinds.NODE, "n0", annotations={labels.DO_NOT_DISRUPT: "true"})
     await _break(cluster, "n0")
     await _replacement_joins(cluster)
@@ -147,7 +147,7 @@ async def test_a_node_that_may_not_be_disrupted_is_repaired_anyway(cluster: Virt
 async def test_a_node_whose_kubelet_is_not_ready_is_replaced(cluster: VirtualCluster, status: str) -> None:
     """K15-608, K15-520: by the policies of the simulated provider, ten minutes later; its pods get no grace."""
     policies = SimulatedProvider(cluster.kube, cluster.clock, STD).repair_policies()
-    await machines(cluster, policies=policies)
+    await start_with_nodes(cluster, policies=policies)
     await cluster.kube.patch(kinds.POD, "p0", HELD, "default")
     await cluster.set_ready("n0", status)
     await asyncio.sleep(590)
@@ -160,7 +160,7 @@ async def test_a_node_whose_kubelet_is_not_ready_is_replaced(cluster: VirtualClu
 @in_virtual_time
 async def test_a_fault_that_two_reboots_do_not_clear_leads_to_a_replacement(cluster: VirtualCluster) -> None:
     """K15-610: within a day."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     asked = rebooting(cluster)
     await cluster.kube.patch(kinds.POD, "p0", HELD, "default")
     await _break(cluster, "n0", condition="GpuReady")
@@ -172,7 +172,9 @@ async def test_a_fault_that_two_reboots_do_not_clear_leads_to_a_replacement(clus
 @in_virtual_time
 async def test_a_budget_of_one_reboots_one_node_at_a_time(cluster: VirtualCluster) -> None:
     """K15-612: two of ten need it."""
-    await machines(cluster, count=10, disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="1"),)))
+    await start_with_nodes(
+        cluster, count=10, disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="1"),))
+    )
     rebooting(cluster)
     await _break(cluster, "n0", "n1", condition="GpuReady")
     most = 0
@@ -240,7 +242,7 @@ async def test_a_repair_whose_replacement_never_comes_deletes_nothing_and_sets_n
     cluster: VirtualCluster,
 ) -> None:
     """K15-232"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await _break(cluster, "n0")
     await until(lambda: _has_six(cluster), 700)
     await asyncio.sleep(16 * 60)
@@ -261,7 +263,7 @@ async def _has_six(cluster: VirtualCluster) -> bool:
 
 async def _reboot_requested(cluster: VirtualCluster) -> list[str]:
     """Wait until a reboot of n0 is asked for, which a pod holds up; the operations that the provider is asked for."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     asked = rebooting(cluster)
     await cluster.kube.patch(kinds.POD, "p0", HELD, "default")
     await _break(cluster, "n0", condition="GpuReady")
@@ -325,7 +327,7 @@ async def test_types_that_cannot_be_read_stop_the_drift_of_their_pool_only(clust
 @in_virtual_time
 async def test_policies_are_read_once_at_the_start(cluster: VirtualCluster) -> None:
     """K15-511: what the provider would say later changes nothing."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     cluster.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", MINUTE),)  # type: ignore[method-assign]
     await cluster.set_ready("n0", "False")
     await asyncio.sleep(29 * 60)
@@ -336,7 +338,7 @@ async def test_policies_are_read_once_at_the_start(cluster: VirtualCluster) -> N
 @in_virtual_time
 async def test_a_pass_that_started_a_command_is_followed_by_another_at_once(cluster: VirtualCluster) -> None:
     """DIS-S003, K15-229"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     assert cluster.manager is not None
     controller = cluster.manager.disruption
     passes: list[tuple[float, bool]] = []
@@ -359,7 +361,7 @@ async def test_a_pass_that_started_a_command_is_followed_by_another_at_once(clus
 @in_virtual_time
 async def test_a_pod_that_fits_on_a_replacement_under_way_gets_no_node_of_its_own(cluster: VirtualCluster) -> None:
     """DIS-S147"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.gone("p0")
     await cluster.running("small", "n0", requests={"cpu": "500m"})
     for number in range(1, 5):
@@ -413,7 +415,7 @@ def test_a_node_without_a_nodepool_is_never_repaired_and_not_logged() -> None:
 @in_virtual_time
 async def test_a_match_is_logged_before_anything_is_due(cluster: VirtualCluster) -> None:
     """K15-501, K15-221: the policy acts ten minutes later."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await _break(cluster, "n0")
     await asyncio.sleep(1)
     (line,) = cluster.lines("matched repair policy")

@@ -15,7 +15,7 @@ from karpenter.disruption.successor_nominations import SuccessorNominations
 from karpenter.provisioning.nomination import DisabledNominator
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.state.cluster_state import ClusterState
-from support.builders import machine, owner, pod
+from support.builders import node_and_claim, owner, pod
 from support.consolidation_cases import begin, deployment, runs, scale
 from support.examples import series
 from support.virtual_cluster import VirtualCluster, in_virtual_time
@@ -42,7 +42,7 @@ class NominationCase:
         self.now = 0.0
         self.state = ClusterState()
         for name in ("a", "b"):
-            node, claim = machine(name, {"cpu": "4"})
+            node, claim = node_and_claim(name, {"cpu": "4"})
             self.state.set_node(node)
             self.state.set_claim(claim)
         self.nominator = RecordingNominator()

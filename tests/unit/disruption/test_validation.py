@@ -19,14 +19,14 @@ from karpenter.disruption.decide.projected_snapshot import with_started_commands
 from karpenter.model import labels
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.snapshot import ClusterSnapshot
-from support.builders import NOW, claim, machine, node_pool, pod, replaced, snapshot
+from support.builders import NOW, claim, node_and_claim, node_pool, pod, replaced, snapshot
 from support.instance_types import STD
 
 NAMES = ("a", "b", "c")
 
 
 def world(**fields: object) -> ClusterSnapshot:
-    parts = [machine(name, {"cpu": "4"}) for name in NAMES]
+    parts = [node_and_claim(name, {"cpu": "4"}) for name in NAMES]
     running = [pod(f"p-{name}", {"cpu": "1"}, node_name=name) for name in NAMES]
     return snapshot(node_pool(**fields), *parts, *running)  # type: ignore[arg-type]
 
@@ -158,7 +158,7 @@ def test_budgets_freezes_ages_and_protections_change_decisions_by_themselves() -
     pool = node_pool(disruption=Disruption(budgets=(opening,)))
     frozen = {labels.FREEZE: "true", labels.FREEZE_UNTIL: "2026-01-01T00:04:00Z"}
     pool = replaced(pool, metadata=replaced(pool.metadata, annotations=frozen))
-    node, owner = machine("a", {"cpu": "4"})
+    node, owner = node_and_claim("a", {"cpu": "4"})
     young = replaced(owner, metadata=replaced(owner.metadata, creation_timestamp=NOW - timedelta(seconds=30)))
     seen = snapshot(pool, node, young, guarded)
     after = sorted((moment - NOW).total_seconds() for moment in time_driven_changes(seen, NOW, 300))
@@ -168,7 +168,7 @@ def test_budgets_freezes_ages_and_protections_change_decisions_by_themselves() -
 
 def test_the_end_of_a_nodes_own_protection_changes_decisions_by_itself() -> None:
     """API-451: a duration in the Node's annotation counts from the creation of the Node."""
-    node, owner = machine("a", {"cpu": "4"})
+    node, owner = node_and_claim("a", {"cpu": "4"})
     note = {labels.DO_NOT_DISRUPT: "2m"}
     node = replaced(node, metadata=replaced(node.metadata, annotations=note, creation_timestamp=NOW))
     seen = snapshot(node_pool(disruption=Disruption()), node, owner)

@@ -17,15 +17,15 @@ from karpenter.manager_watches import ControllerQueues, NodeWatchHandler
 from karpenter.model import labels
 from karpenter.model.freezes import Freeze
 from karpenter.runtime.reconciler import Reconciler
-from support.builders import machine, node_pool, pod
+from support.builders import node_and_claim, node_pool, pod
 from support.metrics_scrape import counted
 from support.virtual_cluster import VirtualCluster, in_virtual_time
 
-_MACHINES = 300
+_NODES = 300
 
 
 async def filled(cluster: VirtualCluster) -> Manager:
-    """A controller that knows some hundred machines with pods, without any loop running."""
+    """A controller with some hundred nodes and pods in its cluster state, without any loop running."""
     await cluster.start()
     await cluster.stop()
     manager = cluster.manager
@@ -33,8 +33,8 @@ async def filled(cluster: VirtualCluster) -> Manager:
     manager.state.set_pool(node_pool(disruption=Disruption(budgets=(Budget(nodes="0"),))))
     own = {labels.ZONE: "test-zone-1", labels.CAPACITY_TYPE: "on-demand", labels.INSTANCE_TYPE: "t7"}
     quiet = (Condition(type="Consolidatable", status="True"),)
-    for number in range(_MACHINES):
-        node, claim = machine(f"n{number}", {"cpu": "8", "memory": "16Gi"}, labels=own, conditions=quiet)
+    for number in range(_NODES):
+        node, claim = node_and_claim(f"n{number}", {"cpu": "8", "memory": "16Gi"}, labels=own, conditions=quiet)
         manager.state.set_node(node)
         manager.state.set_claim(claim)
         manager.state.set_pod(pod(f"p{number}", {"cpu": "1"}, node_name=f"n{number}"))

@@ -71,7 +71,7 @@ def test_true_without_a_reason_takes_the_type_as_reason() -> None:
 
 def test_a_new_message_does_not_move_the_transition_time() -> None:
     """API-602, API-S255"""
-    first = c.set_condition((), wish("Launched", "Unknown", "LaunchFailed", "no machine"), OWNER)
+    first = c.set_condition((), wish("Launched", "Unknown", "LaunchFailed", "no instance"), OWNER)
     second = c.set_condition(first, wish("Launched", "Unknown", "LaunchFailed", "still none"), later(50))
     condition = c.find_condition(second, "Launched")
     assert condition is not None

@@ -17,7 +17,7 @@ _LOOKED_AT_ALL = 400
 _LASTS = 301
 
 
-async def machine(cluster: VirtualCluster) -> None:
+async def start_with_node(cluster: VirtualCluster) -> None:
     """A running controller, a pool and one initialised node with a pod."""
     await cluster.node_class()
     await cluster.pool(disruption=CLOSED)
@@ -43,7 +43,7 @@ async def drifted(cluster: VirtualCluster) -> str:
 @in_virtual_time
 async def test_a_daemon_set_without_room_is_told_on_claim_and_node(cluster: VirtualCluster) -> None:
     """DIS-482"""
-    await machine(cluster)
+    await start_with_node(cluster)
     assert await cluster.condition("c", "DaemonSetsFit") is None
     await cluster.kube.create(kinds.DAEMON_SET, daemon_set("agent", {"cpu": "1k"}))
     await asyncio.sleep(_LOOKED_AT_ALL)
@@ -59,7 +59,7 @@ async def test_a_daemon_set_without_room_is_told_on_claim_and_node(cluster: Virt
 
 @in_virtual_time
 async def test_a_daemon_set_with_room_is_not_told(cluster: VirtualCluster) -> None:
-    await machine(cluster)
+    await start_with_node(cluster)
     await cluster.kube.create(kinds.DAEMON_SET, daemon_set("agent", {"cpu": "1m"}))
     await asyncio.sleep(_LOOKED_AT_ALL)
     assert await cluster.condition("c", "DaemonSetsFit") is None
@@ -70,7 +70,7 @@ async def test_a_daemon_set_with_room_is_not_told(cluster: VirtualCluster) -> No
 @in_virtual_time
 async def test_the_node_drifts_for_it_where_the_pool_says_so(cluster: VirtualCluster, value: str, reason: str) -> None:
     """DIS-482: only who asks for it has nodes replaced, and only when it has lasted."""
-    await machine(cluster)
+    await start_with_node(cluster)
     await opt(cluster, value)
     await cluster.kube.create(kinds.DAEMON_SET, daemon_set("agent", {"cpu": "1k"}))
     while await cluster.condition("c", "DaemonSetsFit") is None:

@@ -1,7 +1,7 @@
 """Claims and Nodes edited by hand into impossible states: what heals, what is only reported, and that nothing breaks.
 
-The table is one edit per row, made on a machine that is up; soon afterwards everything is as before. What follows it are edits
-after which nobody can know what is right, and edits made earlier in a machine's life.
+The table is one edit per row, made on a node that is up; soon afterwards everything is as before. What follows it are edits
+after which nobody can know what is right, and edits made earlier in a node's life.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ async def test_a_node_of_several_claims_is_not_hydrated(cluster: VirtualCluster)
     cluster.cloud.hangs.add(("create", "d"))
     shared = (await cluster.get_claim()).status.provider_id
     await cluster.stop()
-    # Its own Node gone, nothing tells any more which machine d had.
+    # Without the Node nothing says which instance d had.
     await cluster.edit(kinds.NODE, "node-d", finalizers=[])
     await cluster.kube.delete(kinds.NODE, "node-d")
     await cluster.edit(kinds.NODE_CLAIM, "d", {"providerID": shared})

@@ -50,7 +50,7 @@ async def test_an_instance_that_never_joins_is_given_up(cluster: VirtualCluster)
 
 @in_virtual_time
 async def test_the_time_to_register_begins_with_the_launch(cluster: VirtualCluster) -> None:
-    """OPS-051 Beyond: a launch that took four minutes takes nothing from the machine's fifteen."""
+    """OPS-051 Beyond: the registration timeout of fifteen minutes begins after a launch that took four minutes."""
     cluster.cloud.refuse("create", *(ProviderError("not yet") for _ in range(8)))
     await cluster.start()
     await cluster.claim()
@@ -211,7 +211,7 @@ WRITTEN = ("patch NodeClaim", "patch NodeClaim/status", "patch Node")
 async def test_a_refused_write_costs_nothing_but_time(
     cluster: VirtualCluster, shown: str, error: object, times: int
 ) -> None:
-    """OPS-008, OPS-012: whatever write is refused, the claim gets there with one machine."""
+    """OPS-008, OPS-012: whichever write is refused, the claim is initialized with one instance."""
     await cluster.start()
     cluster.wire.refuse = refusing(error, times, shown)  # type: ignore[arg-type]
     await cluster.claim()

@@ -144,7 +144,7 @@ async def test_an_instance_whose_answer_was_lost_and_whose_claim_is_gone_is_coll
     cluster.simulated()
     await cluster.node_class()
     await cluster.start()
-    crashed = cluster.crash_after(3)  # finalizer, class label, the machine's record; its answer never comes
+    crashed = cluster.crash_after(3)  # finalizer, class label, the instance's record; its answer never comes
     await cluster.claim("c")
     await asyncio.wait_for(crashed.wait(), 10)
     await cluster.stop()

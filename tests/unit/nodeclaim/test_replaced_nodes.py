@@ -61,7 +61,7 @@ async def test_a_node_made_again_is_initialised_only_when_it_is_ready_again(clus
 
 @in_virtual_time
 async def test_a_node_of_the_same_name_with_another_instance_is_not_the_claims(cluster: VirtualCluster) -> None:
-    """The machine runs on and costs: that is said. When the machine goes, so does the claim."""
+    """The instance still runs and costs money: an event says so. When the instance goes, so does the claim."""
     await up(cluster)
     claim = await cluster.get_claim()
     await forced_away(cluster)

@@ -15,7 +15,7 @@ from karpenter.model import labels, nodepool_hash
 from karpenter.model import resources as res
 from karpenter.nodepool.counter import NodePoolResourceCounter
 from karpenter.state import ClusterState
-from support.builders import claim, machine, node_pool, wanted
+from support.builders import claim, node_and_claim, node_pool, wanted
 from support.virtual_cluster import VirtualCluster, in_virtual_time, refusing
 
 HASH, VERSION = labels.NODE_POOL_HASH, labels.NODE_POOL_HASH_VERSION
@@ -329,7 +329,7 @@ def test_sums_follow_every_change_of_a_node() -> None:
     state.set_claim(claim("c", {"cpu": "4"}, provider_id="p://c"))
     count()
     assert held(sums) == {"cpu": 4, "pods": 110, "nodes": 1}
-    node, owner = machine("n", {"cpu": "2", "pods": "20", "example.com/gpu": "1"})
+    node, owner = node_and_claim("n", {"cpu": "2", "pods": "20", "example.com/gpu": "1"})
     state.set_node(node)
     state.set_claim(owner)
     count()
@@ -338,7 +338,7 @@ def test_sums_follow_every_change_of_a_node() -> None:
     count()
     assert held(sums) == {"cpu": 4, "pods": 110, "nodes": 1}
     state.unmark_for_deletion(owner.metadata.name)
-    moved, _ = machine("n", {"cpu": "2", "pods": "20"}, pool="other")
+    moved, _ = node_and_claim("n", {"cpu": "2", "pods": "20"}, pool="other")
     state.set_node(moved)
     count()
     assert held(sums) == {"cpu": 4, "pods": 110, "nodes": 1}
@@ -351,7 +351,7 @@ def test_sums_follow_every_change_of_a_node() -> None:
 
 
 def test_nodes_of_no_pool_or_without_a_claim_are_in_no_sum() -> None:
-    node, owner = machine("n", {"cpu": "2"})
+    node, owner = node_and_claim("n", {"cpu": "2"})
     sums = NodePoolResourceCounter()
     sums.update(views(node).state_nodes())
     assert held(sums) == {}
@@ -371,7 +371,7 @@ def test_an_unchanged_cluster_is_not_added_up_again() -> None:
             Counting.read += 1
             return super().items()
 
-    state = views(*(machine(f"n{number:04}", {"cpu": "2"}) for number in range(500)))
+    state = views(*(node_and_claim(f"n{number:04}", {"cpu": "2"}) for number in range(500)))
     from dataclasses import replace
 
     shown = tuple(replace(view, capacity=Counting(view.capacity)) for view in state.state_nodes())

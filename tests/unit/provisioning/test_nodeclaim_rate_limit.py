@@ -38,7 +38,7 @@ def test_no_minute_sees_more_creations_than_the_ceiling(per_minute: int, steps: 
 
 
 async def big_pods(cluster: VirtualCluster, count: int) -> None:
-    """Pods of which no machine holds two."""
+    """Pods so large that each needs its own node."""
     cluster.cloud.capacity["cpu"] = "8"
     await cluster.waiting(*pods(count, {"cpu": "5"}))
 

@@ -17,7 +17,7 @@ OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
 
 
 async def drifted(cluster: VirtualCluster, *pools: str) -> None:
-    """A pool with one machine and a pod that needs it, for each name; all drift now."""
+    """For each name a pool with one node and a pod that needs it; all nodes are drifted."""
     await cluster.node_class()
     for name in pools:
         await cluster.pool(name, disruption=OPEN)
@@ -60,7 +60,7 @@ async def test_a_replacement_that_cannot_be_had_is_tried_again_after_growing_pau
 
 @in_virtual_time
 async def test_one_pool_that_fails_keeps_no_other_waiting(cluster: VirtualCluster) -> None:
-    """DIS-493, DIS-S011: the other's machine is replaced while the first one's cannot be had."""
+    """DIS-493, DIS-S011: the node of the other pool is replaced while the first pool's replacement cannot be launched."""
     await drifted(cluster, "a", "b")
     create = cluster.cloud.create
 

@@ -33,7 +33,7 @@ async def strip(cluster: VirtualCluster, kind: object, name: str) -> None:
 
 
 async def register_again(cluster: VirtualCluster) -> Node:
-    """The kubelet of the claim's machine makes its Node anew."""
+    """The kubelet of the claim's instance creates its Node again."""
     provider_id = (await cluster.get_claim()).status.provider_id
     ready = Condition(type="Ready", status="True")
     return await cluster.kube.create(
@@ -52,7 +52,7 @@ def counted(cluster: VirtualCluster, series: str, **values: str) -> float:
 
 
 def ends(cluster: VirtualCluster) -> int:
-    """How often the cloud was asked to end a machine."""
+    """How often the controller asked the cloud to terminate an instance."""
     return sum(call[0] == "delete" for call in cluster.cloud.calls)
 
 
@@ -70,7 +70,7 @@ def reported(cluster: VirtualCluster, kind: str) -> list[Event]:
 @pytest.mark.parametrize("order", ["deleted-first", "stripped-first"])
 @in_virtual_time
 async def test_a_node_removed_past_its_finalizer_takes_its_claim_along(cluster: VirtualCluster, order: str) -> None:
-    """DIS-S294, DIS-367: the machine would run on, paid for and of no use."""
+    """DIS-S294, DIS-367: otherwise the instance would keep running and cost money without use."""
     await ready(cluster)
     await cluster.running("kept", "node-c", meta={"annotations": PROTECTED})
     if order == "deleted-first":
@@ -256,7 +256,7 @@ async def test_a_restart_does_not_start_the_five_minutes_anew(cluster: VirtualCl
 
 @in_virtual_time
 async def test_a_drain_that_goes_its_way_names_nobody_and_writes_little(cluster: VirtualCluster) -> None:
-    """Conditions are written three times in a whole ending: Unknown, drained and detached with the machine ending."""
+    """A whole termination writes conditions three times: Unknown, Drained, and VolumesDetached with InstanceTerminating."""
     await ready(cluster)
     for number in range(5):
         await cluster.running(f"p{number}", "node-c")

@@ -24,7 +24,7 @@ _WORKLOADS = ("a", "b", "c", "d")
 
 
 async def away(cluster: VirtualCluster) -> list[str]:
-    """Nodes that budgets count as taken away: marked, or their claim is going, and the machine is still there (DIS-145, 146)."""
+    """Nodes that budgets count as disrupted: marked, or their claim is deleted and the instance still exists (DIS-145, 146)."""
     claims = {claim.status.provider_id: claim for claim in await cluster.all(kinds.NODE_CLAIM)}
     away = []
     for node in await cluster.all(kinds.NODE):

@@ -60,14 +60,14 @@ async def status(cluster: VirtualCluster, name: str = "b") -> Any:
     return (await cluster.kube.get(kinds.CAPACITY_BUFFER, name, "default")).status
 
 
-async def machines(cluster: VirtualCluster) -> list[str]:
+async def claim_names(cluster: VirtualCluster) -> list[str]:
     return [claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM)]
 
 
 async def joined(cluster: VirtualCluster) -> list[str]:
-    """Every claim's machine joins; their names."""
+    """Let the instance of every claim join; the names of the claims."""
     await until(lambda: _bought(cluster))
-    names = await machines(cluster)
+    names = await claim_names(cluster)
     for name in names:
         await cluster.join(name)
     return names
@@ -103,9 +103,9 @@ async def test_room_is_bought_and_then_said_to_be_there(cluster: VirtualCluster)
     await joined(cluster)
     await until(lambda: _fits(cluster), 120)
     assert (await condition(cluster, "Provisioning"))[2] == "All 2 virtual pods fit on existing capacity"
-    bought = await machines(cluster)
+    bought = await claim_names(cluster)
     await asyncio.sleep(600)
-    assert await machines(cluster) == bought
+    assert await claim_names(cluster) == bought
 
 
 @in_virtual_time
@@ -117,7 +117,7 @@ async def test_a_node_that_holds_nothing_but_room_stays_and_is_not_nominated(clu
     (name,) = await joined(cluster)
     await until(lambda: _fits(cluster), 120)
     await asyncio.sleep(300)
-    assert await machines(cluster) == [name]
+    assert await claim_names(cluster) == [name]
     assert cluster.manager is not None
     assert not cluster.manager.state.is_nominated(name, cluster.clock.now())
     assert cluster.manager.virtual_pods.pod_counts_by_node == {name: 1}
@@ -170,7 +170,7 @@ async def test_with_the_gate_off_buffers_keep_no_room(cluster: VirtualCluster) -
     await pod_template(cluster)
     await buffer(cluster, replicas=2)
     await asyncio.sleep(60)
-    assert await machines(cluster) == []
+    assert await claim_names(cluster) == []
     assert (await status(cluster)).conditions == ()
 
 
@@ -285,7 +285,7 @@ async def test_a_new_process_keeps_the_room_there_is(cluster: VirtualCluster) ->
     await cluster.crash()
     await cluster.start(ON)
     await asyncio.sleep(300)
-    assert await machines(cluster) == before
+    assert await claim_names(cluster) == before
 
 
 @in_virtual_time
@@ -295,7 +295,7 @@ async def test_foreign_strategies_are_left_alone(cluster: VirtualCluster) -> Non
     await pod_template(cluster)
     await buffer(cluster, replicas=1, provisioning_strategy="buffer.example/other")
     await asyncio.sleep(60)
-    assert await machines(cluster) == []
+    assert await claim_names(cluster) == []
     assert (await status(cluster)).conditions == ()
 
 
@@ -309,7 +309,7 @@ async def test_room_that_real_pods_took_is_bought_again(cluster: VirtualCluster)
     await until(lambda: _fits(cluster), 120)
     await cluster.running("p", f"node-{name}", requests={"cpu": "3500m"})
     await asyncio.sleep(60)
-    assert len(await machines(cluster)) == 2
+    assert len(await claim_names(cluster)) == 2
 
 
 @in_virtual_time
@@ -328,7 +328,7 @@ async def test_a_buffer_at_rest_asks_for_no_plans(cluster: VirtualCluster) -> No
 
 @in_virtual_time
 async def test_real_pods_are_told_about_as_ever(cluster: VirtualCluster) -> None:
-    """Beside a buffer, a pod still gets its machine, its event and its place."""
+    """A pod in a cluster with a buffer gets a new node, an event about it, and is bound there."""
     await begin(cluster)
     await pod_template(cluster)
     await buffer(cluster, replicas=1)
@@ -382,7 +382,7 @@ async def test_virtual_pods_that_repel_each_other_get_nodes_of_their_own(
         await buffer(cluster, replicas=2, scalable_ref=ScalableReference(kind="Deployment", name="t", api_group="apps"))
     await until(lambda: _bought(cluster))
     await asyncio.sleep(2)
-    assert len(await machines(cluster)) == 2
+    assert len(await claim_names(cluster)) == 2
 
 
 @in_virtual_time
@@ -425,6 +425,6 @@ async def test_room_of_a_pod_that_does_not_end_is_bought_for_a_buffer(cluster: V
     await pod_template(cluster)
     await buffer(cluster, replicas=1)
     await asyncio.sleep(10)
-    assert not await machines(cluster)
+    assert not await claim_names(cluster)
     await asyncio.sleep(110)
-    assert len(await machines(cluster)) == 1
+    assert len(await claim_names(cluster)) == 1

@@ -1,4 +1,4 @@
-"""A time of day that jumps is no reason to give machines back."""
+"""No node is removed because the wall clock jumps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole loop at work: machines that hold too little are emptied or replaced, never so that a pod has nowhere to go (DIS §9,
+"""Consolidation end to end: underutilized nodes are removed or replaced, and every pod keeps a node to run on (DIS §9,
 §11).
 """
 
@@ -20,8 +20,8 @@ from support.consolidation_cases import begin, deployment, runs, scale
 from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 
-async def machines(cluster: VirtualCluster) -> list[str]:
-    """The types of the machines there are, marked ones aside."""
+async def instance_types(cluster: VirtualCluster) -> list[str]:
+    """The instance types of all nodes that are not being deleted."""
     claims = [claim for claim in await cluster.all(kinds.NODE_CLAIM) if claim.metadata.deletion_timestamp is None]
     return sorted(claim.metadata.labels.get(labels.INSTANCE_TYPE, "") for claim in claims)
 
@@ -44,12 +44,12 @@ async def least_running(cluster: VirtualCluster, seconds: int) -> int:
 async def test_after_pods_have_gone_the_rest_moves_together_and_everything_runs(cluster: VirtualCluster) -> None:
     """DIS-S110, DIS-S150: what is left costs a fraction, and a second look lay before every move."""
     await begin(cluster, *(deployment(f"w{number}", 4) for number in range(6)))
-    before = await machines(cluster)
+    before = await instance_types(cluster)
     for number in range(6):
         await scale(cluster, f"w{number}", 1)
     await asyncio.sleep(900)
     assert await runs(cluster, 6)
-    after = await machines(cluster)
+    after = await instance_types(cluster)
     size = {f"t{number}": number + 1 for number in range(8)}
     assert sum(size[name] for name in after) <= 8 < sum(size[name] for name in before)
     begun = cluster.lines("disrupting node(s)")
@@ -118,7 +118,7 @@ def protected(name: str, replicas: int) -> Deployment:
 
 
 async def half_empty(cluster: VirtualCluster) -> None:
-    """Machines that would be consolidated at the next look: five minutes old, half of their pods gone a while ago."""
+    """Nodes that the next pass would consolidate: five minutes old, half of their pods gone a while ago."""
     await begin(cluster, deployment("web", 12), budgets=(Budget(nodes="0"),))
     await asyncio.sleep(300)
     await scale(cluster, "web", 4)
@@ -156,7 +156,7 @@ async def considered(cluster: VirtualCluster) -> bool:
 
 
 async def chosen(cluster: VirtualCluster) -> list[str]:
-    """Wait until consolidation has chosen; the machines it chose."""
+    """Wait until consolidation has chosen nodes, and return them."""
     await open_budgets(cluster)
     await until(lambda: considered(cluster), 30, 0.5)
     assert cluster.manager is not None
@@ -196,7 +196,7 @@ async def test_what_stands_its_second_look_is_carried_out(cluster: VirtualCluste
 )
 @in_virtual_time
 async def test_what_has_changed_meanwhile_is_left_alone(cluster: VirtualCluster, change: str) -> None:
-    """DIS-S180, DIS-S182, DIS-S183: the machine stays, the refusal is counted.
+    """DIS-S180, DIS-S182, DIS-S183: the node stays, the refusal is counted.
 
     DIS-396, OPS-520: the event `ConsolidationRejected` names the reason.
     DIS-271, DIS-274: what was nominated or lost its budget is refused, and each candidate is counted.
@@ -305,7 +305,7 @@ async def test_what_waits_for_its_second_look_keeps_nothing_else_waiting(cluster
 
 @in_virtual_time
 async def test_a_replacement_is_not_taken_for_empty_while_its_pods_are_on_their_way(cluster: VirtualCluster) -> None:
-    """A slow drain, such as one held up by a budget over pods, must not cost the machine that was bought for it."""
+    """A slow drain, such as one that a PodDisruptionBudget blocks, must not remove the replacement node."""
     await begin(cluster, deployment("web", 1), budgets=(Budget(nodes="100%"),))
     await asyncio.sleep(30)
     (pod,) = await cluster.all(kinds.POD)

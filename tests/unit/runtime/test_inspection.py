@@ -124,18 +124,18 @@ async def test_the_state_shows_nodes_pods_and_why_they_wait(cluster: VirtualClus
     shown = json.loads(json.dumps(debug_state(sources, cluster.clock.now())))
     assert (shown["leader"], shown["unsynced"]) == (True, "")
     assert [(one["name"], one["ready"]) for one in shown["nodePools"]] == [("np", "True")]
-    (machine,) = shown["nodes"]
-    assert machine["nodeClaim"].startswith("np-")
-    assert (machine["nodePool"], machine["nominated"], machine["leaving"]) == ("np", True, False)
+    (shown_node,) = shown["nodes"]
+    assert shown_node["nodeClaim"].startswith("np-")
+    assert (shown_node["nodePool"], shown_node["nominated"], shown_node["leaving"]) == ("np", True, False)
     waiting = {one["name"]: one for one in shown["pendingPods"]}
-    assert waiting["default/fits"]["plannedOn"] == machine["nodeClaim"]
+    assert waiting["default/fits"]["plannedOn"] == shown_node["nodeClaim"]
     assert "has enough resources" in waiting["default/never"]["why"]
     assert shown["time"] == "2026-01-01T00:00:15Z"
 
 
 @in_virtual_time
 async def test_the_state_shows_what_was_decided_about_disruption(cluster: VirtualCluster) -> None:
-    """Which machine went, why, what took its place, and how it ended."""
+    """A finished command shows the node that was removed, the reason, its replacement and the outcome."""
     await cluster.pool(disruption=Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),)))
     await cluster.node_class()
     await cluster.start()

@@ -1,4 +1,4 @@
-"""The process vanishes while machines are being replaced: the next one leaves none half closed, none orphaned, no pod without a
+"""The process vanishes while nodes are being replaced: the next one leaves none half closed, none orphaned, no pod without a
 place.
 
 The controller is cut off right after one of its writes, before it hears the answer. The new process knows nothing of the command.
@@ -28,7 +28,7 @@ FEW = (1, 2, 3, 4, 6, 9, 14, 20)
 
 
 async def begin(cluster: VirtualCluster) -> None:
-    """Twelve running pods on a few machines."""
+    """Twelve running pods on a few nodes."""
     cluster.simulated()
     cluster.scheduled()
     await cluster.node_class(node_registration_delay="2s")
@@ -52,7 +52,7 @@ async def all_running(cluster: VirtualCluster, count: int = REPLICAS) -> bool:
 
 
 async def is_at_rest(cluster: VirtualCluster, count: int = REPLICAS) -> bool:
-    """Everything runs; claims, Nodes and machines are one to one, each with pods, and none is marked or leaving."""
+    """Everything runs; claims, Nodes and instances are one to one, each with pods, and none is marked or leaving."""
     claims, nodes = await cluster.all(kinds.NODE_CLAIM), await cluster.all(kinds.NODE)
     used = {obj.spec.node_name for obj in await cluster.all(kinds.POD) if pods.is_reschedulable(obj)}
     return (
@@ -75,7 +75,7 @@ async def crash(cluster: VirtualCluster, count: int) -> None:
 
 
 async def replace_and_crash(cluster: VirtualCluster, count: int, *more: int) -> None:
-    """Half of the machines are to be replaced by two, and the process goes after so many writes."""
+    """Half of the nodes are to be replaced by two, and the process goes after so many writes."""
     await begin(cluster)
     before = [obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM)]
     going = before[: max(1, len(before) // 2)]

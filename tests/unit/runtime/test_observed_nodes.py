@@ -11,7 +11,7 @@ from karpenter.api.karpenter import Budget, Disruption
 from karpenter.api.meta import Condition
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
-from support.builders import NOW, claim, container, machine, node, node_pool, owner, pod, replaced
+from support.builders import NOW, claim, container, node, node_and_claim, node_pool, owner, pod, replaced
 from support.observed_cluster import ObservedCluster
 
 ZONED = {labels.ZONE: "z1", labels.REGION: "r", labels.ARCH: "amd64", labels.OS: "linux", labels.CAPACITY_TYPE: "spot"}
@@ -32,7 +32,7 @@ def daemon_pod(name: str, **fields: object):  # type: ignore[no-untyped-def]
 def test_what_a_node_offers_and_what_its_pods_ask_for() -> None:
     """OPS-M2, OPS-425, OPS-427"""
     seen = ObservedCluster()
-    one, its_claim = machine("n", {"cpu": "4", "memory": "8Gi"}, labels=ZONED)
+    one, its_claim = node_and_claim("n", {"cpu": "4", "memory": "8Gi"}, labels=ZONED)
     seen.put(
         replaced(one, status=replaced(one.status, capacity={"cpu": "4200m", "memory": "9Gi", "pods": 110})),
         its_claim,
@@ -50,7 +50,7 @@ def test_what_a_node_offers_and_what_its_pods_ask_for() -> None:
 
 def test_finished_pods_ask_for_nothing() -> None:
     seen = ObservedCluster()
-    seen.put(*machine("n", {"cpu": "4"}), pod("p", {"cpu": "2"}, node_name="n", status={"phase": "Succeeded"}))
+    seen.put(*node_and_claim("n", {"cpu": "4"}), pod("p", {"cpu": "2"}, node_name="n", status={"phase": "Succeeded"}))
     assert seen.scrape().series("karpenter_nodes_total_pod_requests", resource_type="cpu") == []
 
 
@@ -70,7 +70,7 @@ def test_a_nodes_series_carry_its_well_known_labels() -> None:
     """OPS-428"""
     seen = ObservedCluster()
     declared = {"karpenter.kwok.sh/instance-size": "4xlarge", "karpenter.k8s.aws/instance-gpu-name": "t4"}
-    seen.put(*machine("n", {"cpu": "4"}, labels={**ZONED, **declared, "team": "a", "example.com/zone": "no"}))
+    seen.put(*node_and_claim("n", {"cpu": "4"}, labels={**ZONED, **declared, "team": "a", "example.com/zone": "no"}))
     (series_labels,) = seen.scrape().series("karpenter_nodes_allocatable", resource_type="cpu")
     assert series_labels == {
         "node_name": "n",
@@ -101,7 +101,7 @@ def test_of_two_labels_of_one_name_always_the_same_counts() -> None:
 def test_series_of_an_earlier_label_value_are_gone() -> None:
     """OPS-M3, OPS-403"""
     seen = ObservedCluster()
-    one, its_claim = machine("n", {"cpu": "4"}, labels=ZONED)
+    one, its_claim = node_and_claim("n", {"cpu": "4"}, labels=ZONED)
     seen.put(one, its_claim)
     moved = replaced(one, metadata=replaced(one.metadata, labels={**one.metadata.labels, labels.ZONE: "z2"}))
     seen.put(moved)
@@ -121,7 +121,7 @@ def test_an_unmanaged_node_is_shown_as_such() -> None:
 def test_nothing_is_left_of_a_node_that_is_gone() -> None:
     """OPS-403"""
     seen = ObservedCluster()
-    one, its_claim = machine("n", {"cpu": "4"})
+    one, its_claim = node_and_claim("n", {"cpu": "4"})
     seen.put(one, its_claim)
     assert 'node_name="n"' in seen.scrape().text
     seen.gone(one, its_claim)
@@ -139,7 +139,7 @@ def test_a_claim_without_a_node_has_no_series_of_a_node() -> None:
 def test_a_node_shows_its_age_and_counts_it_when_it_goes() -> None:
     """OPS-422, OPS-426"""
     seen = ObservedCluster()
-    one, its_claim = machine("n", {"cpu": "4"})
+    one, its_claim = node_and_claim("n", {"cpu": "4"})
     born = replaced(one, metadata=replaced(one.metadata, creation_timestamp=NOW - timedelta(hours=3)))
     seen.put(born, its_claim)
     assert seen.scrape().value("karpenter_nodes_current_lifetime_seconds", node_name="n") == 3 * 3600
@@ -230,11 +230,11 @@ def test_a_pool_shows_what_its_budgets_allow_and_what_they_are_spent_on() -> Non
     budgets = (Budget(nodes="50%"), Budget(nodes="1", reasons=("Drifted",)))
     seen.put(node_pool(disruption=Disruption(budgets=budgets)))
     for name in "abcd":
-        seen.put(*machine(name, {"cpu": "4"}))
-    seen.put(*machine("starting", {"cpu": "4"}, initialized=False))
-    tired, its_claim = machine("e", {"cpu": "4"})
+        seen.put(*node_and_claim(name, {"cpu": "4"}))
+    seen.put(*node_and_claim("starting", {"cpu": "4"}, initialized=False))
+    tired, its_claim = node_and_claim("e", {"cpu": "4"})
     down = replaced(tired.status, conditions=(Condition(type="Ready", status="Unknown"),))
-    seen.put(replaced(tired, status=down), its_claim, *machine("f", {"cpu": "4"}, deleted=True))
+    seen.put(replaced(tired, status=down), its_claim, *node_and_claim("f", {"cpu": "4"}, deleted=True))
     scrape = seen.scrape()
     assert scrape.values("karpenter_nodepools_allowed_disruptions", "reason", nodepool="np") == {
         "empty": 3,
@@ -298,7 +298,7 @@ async def test_a_cloud_that_fails_leaves_the_price_unknown_and_nothing_else() ->
 def test_the_picture_says_how_many_nodes_it_has_and_whether_it_is_complete() -> None:
     """OPS-464"""
     seen = ObservedCluster()
-    seen.put(node_pool("np"), *machine("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
+    seen.put(node_pool("np"), *node_and_claim("n", {"cpu": "1"}), claim("c"), node("foreign", {"cpu": "1"}))
     scrape = seen.scrape()
     assert scrape.value("karpenter_cluster_state_node_count") == 3
     assert scrape.value("karpenter_cluster_state_synced") == 1

@@ -1,4 +1,4 @@
-"""Figures and events of whole stories: what a controller shows while it buys, runs and gives back machines."""
+"""Metrics and events end to end: what a controller reports while it launches, runs and removes nodes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_restart_invents_no_samples_and_tells_nothing_again(cluster: Vir
     assert len(scraped.series("karpenter_pods_state")) == 1
     assert scraped.series("operator_nodeclaim_status_condition_transition_seconds_count") == []
     new = [event for event in await cluster.events() if event.metadata.name not in before]
-    # Why a machine stays is said every quarter of an hour anyway.
+    # The reason why a node stays is repeated every quarter of an hour anyway.
     assert {event.reason for event in new} <= {"Unconsolidatable"}
 
 

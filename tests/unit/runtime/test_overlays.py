@@ -102,7 +102,7 @@ async def test_what_is_cheapest_but_sold_out_is_not_waited_for(cluster: VirtualC
 async def test_a_resource_that_overlays_add_is_bought_and_stays_expected_until_the_node_has_it(
     cluster: VirtualCluster,
 ) -> None:
-    """S-251: the cloud is not asked for what it does not know, and nobody buys a second machine."""
+    """S-251: requests to the cloud leave out resources that it does not know, and no second instance is launched."""
     await begin(cluster)
     await overlay(cluster, "devices", req(labels.INSTANCE_TYPE, "t3"), capacity={"x/dev": "1"})
     await cluster.waiting(pod("p", {"cpu": "100m", "x/dev": "1"}))

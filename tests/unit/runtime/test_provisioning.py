@@ -237,7 +237,7 @@ async def test_pods_of_a_claim_that_could_not_be_bought_are_planned_again_at_onc
 
 @in_virtual_time
 async def test_a_claim_gone_before_its_creation_was_answered_is_forgotten(cluster: VirtualCluster) -> None:
-    """OPS-094: otherwise its pods would wait for ever for a machine nobody buys."""
+    """OPS-094: otherwise its pods would wait forever for an instance that is never launched."""
     await start_with_pool(cluster)
     lost: list[str] = []
 
@@ -351,7 +351,7 @@ async def nominated(cluster: VirtualCluster) -> dict[str, str]:
 
 
 async def planned(cluster: VirtualCluster, count: int = 2, settings: Settings | None = None) -> str:
-    """Pods planned for one claim, whose name is returned; its machine is bought and has not joined."""
+    """Pods planned for one claim whose instance is launched and has not joined; the claim's name."""
     await start_with_pool(cluster, settings)
     await cluster.waiting(*pods(count, {"cpu": "100m"}))
     await asyncio.sleep(1.5)
@@ -412,7 +412,7 @@ async def test_our_nomination_is_taken_back_when_the_plan_changes(cluster: Virtu
     await cluster.join(name, "node-1")
     await asyncio.sleep(6)
     assert await nominated(cluster) == {"pod-000": "node-1"}
-    # Somebody takes the room before the scheduler gets to it, and the next pass means another machine.
+    # Another pod takes the room before the scheduler binds the pod, and the next pass plans another node.
     await cluster.running("squatter", "node-1", requests={"cpu": "3950m"})
     await asyncio.sleep(15)
     assert (await nominated(cluster))["pod-000"] == ""
@@ -439,7 +439,7 @@ async def test_an_expected_node_is_not_given_back(cluster: VirtualCluster) -> No
     await asyncio.sleep(1.5)
     name = (await claims(cluster))[0].metadata.name
     await cluster.join(name, "node-1")
-    # The pod stays waiting (nobody schedules here), so every pass expects it on the empty machine.
+    # The pod stays pending (no scheduler runs here), so every pass plans it on the empty node.
     await asyncio.sleep(120)
     assert await cluster.has(kinds.NODE, "node-1")
     await cluster.kube.delete(kinds.POD, "p", "default")

@@ -27,15 +27,15 @@ async def running(cluster: VirtualCluster) -> bool:
 
 @in_virtual_time
 async def test_a_deployment_comes_up_and_its_nodes_go_with_it(cluster: VirtualCluster) -> None:
-    """The whole way on the simulated cloud, and one story per node in the log."""
+    """From pending pods to initialized nodes on the simulated cloud, with one sequence of log lines per node."""
     cluster.simulated()
     cluster.scheduled()
     await start_with_pool(cluster, disruption=Disruption(consolidate_after="30s", budgets=(Budget(nodes="100%"),)))
     await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", 20))
     await until(lambda: running(cluster), 60)
     assert len(await cluster.all(kinds.POD)) == 20
-    machines = len(await cluster.all(kinds.NODE))
-    assert machines == len(await claims(cluster)) == len(await cluster.all(kinds.CONFIG_MAP))
+    nodes = len(await cluster.all(kinds.NODE))
+    assert nodes == len(await claims(cluster)) == len(await cluster.all(kinds.CONFIG_MAP))
     await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
 
     async def over() -> bool:
@@ -45,7 +45,7 @@ async def test_a_deployment_comes_up_and_its_nodes_go_with_it(cluster: VirtualCl
 
     await until(over, 300)
     for message in ("launched", "registered", "initialized", "deleted"):
-        assert len(cluster.lines(f"{message} nodeclaim")) == machines
+        assert len(cluster.lines(f"{message} nodeclaim")) == nodes
     assert [line for line in cluster.lines() if line["level"] == "ERROR"] == []
 
 
@@ -67,7 +67,7 @@ def deployment(name: str, replicas: int) -> Any:
 
 @in_virtual_time
 async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(cluster: VirtualCluster) -> None:
-    """SCH-063: they are planned ahead; whether a machine was found is no news to a pod that runs."""
+    """SCH-063: their next node is planned ahead; a pod that runs gets no event about it."""
     await cluster.node_class()
     await cluster.pool(limits={"cpu": "1"})
     await cluster.start()
@@ -105,13 +105,13 @@ async def _has_launched(cluster: VirtualCluster) -> bool:
     return bool((await cluster.get_claim()).status.provider_id)
 
 
-# -- what machines cost ---------------------------------------------------------------------------------------------------
+# -- what nodes cost ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fee", "machines"), [(0.0, 2), (0.2, 1)])
+@pytest.mark.parametrize(("fee", "nodes"), [(0.0, 2), (0.2, 1)])
 @in_virtual_time
-async def test_the_fee_of_a_node_is_a_setting(cluster: VirtualCluster, fee: float, machines: int) -> None:
-    """Two small machines cost 0.2 USD, the one twice as large 0.3."""
+async def test_the_fee_of_a_node_is_a_setting(cluster: VirtualCluster, fee: float, nodes: int) -> None:
+    """Two small nodes cost 0.2 USD, one node twice as large costs 0.3."""
     steep = tuple(
         shape(name, {"cpu": cpu, "memory": "16Gi", "pods": 9}, [offering("on-demand", "z1", price)], overhead={})
         for name, cpu, price in (("small", 2, 0.1), ("large", 4, 0.3))
@@ -120,7 +120,7 @@ async def test_the_fee_of_a_node_is_a_setting(cluster: VirtualCluster, fee: floa
     await start_with_pool(cluster, Settings(node_fee=fee))
     await cluster.waiting(*pods(2, {"cpu": "2"}))
     await asyncio.sleep(5)
-    assert len(await claims(cluster)) == machines
+    assert len(await claims(cluster)) == nodes
 
 
 @in_virtual_time

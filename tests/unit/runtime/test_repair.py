@@ -30,8 +30,8 @@ POLICIES = (
 )
 
 
-async def machines(cluster: VirtualCluster, count: int = 1, settings: Settings = ON, **spec: object) -> None:
-    """So many machines of a pool whose budgets allow nothing, a pod that may not be disrupted on the first."""
+async def start_with_nodes(cluster: VirtualCluster, count: int = 1, settings: Settings = ON, **spec: object) -> None:
+    """So many nodes of a pool whose budgets allow nothing, a pod that may not be disrupted on the first."""
     cluster.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
     await cluster.node_class()
     pool = await cluster.pool(disruption=CLOSED)
@@ -55,7 +55,7 @@ async def test_a_broken_node_is_replaced_when_its_time_is_over(cluster: VirtualC
 
     K15-271: its series have the label of the termination mode.
     """
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.set_ready("n0", "Unknown")
     await asyncio.sleep(30 * 60 - 2)
     assert await leaving(cluster) == []
@@ -81,7 +81,7 @@ async def test_a_broken_node_is_replaced_when_its_time_is_over(cluster: VirtualC
 @in_virtual_time
 async def test_a_node_without_a_claim_of_its_own_is_not_repaired(cluster: VirtualCluster, claim_count: int) -> None:
     """DIS-382: a Node with no NodeClaim, or with several of its provider ID, is ignored."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     if claim_count:
         twin = await cluster.owned_claim(await cluster.pool("other"), "twin")
         same = {"status": {"providerID": (await cluster.get_claim("n0")).status.provider_id}}
@@ -97,7 +97,7 @@ async def test_a_node_without_a_claim_of_its_own_is_not_repaired(cluster: Virtua
 @in_virtual_time
 async def test_the_policy_that_is_due_first_counts(cluster: VirtualCluster) -> None:
     """DIS-383"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.set_ready("n0", "False")
     await asyncio.sleep(60)
     await cluster.set_condition(kinds.NODE, "n0", "StorageReady", "False")
@@ -107,7 +107,7 @@ async def test_the_policy_that_is_due_first_counts(cluster: VirtualCluster) -> N
 
 @in_virtual_time
 async def test_a_node_that_recovers_in_time_stays(cluster: VirtualCluster) -> None:
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.set_ready("n0", "False")
     await asyncio.sleep(1700)
     await cluster.set_ready("n0", "True")
@@ -118,7 +118,7 @@ async def test_a_node_that_recovers_in_time_stays(cluster: VirtualCluster) -> No
 @in_virtual_time
 async def test_conditions_no_policy_speaks_of_mean_nothing(cluster: VirtualCluster) -> None:
     """DIS-S277"""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     await cluster.set_condition(kinds.NODE, "n0", "StorageReady", "Unknown")
     await cluster.set_condition(kinds.NODE, "n0", "Whatever", "False")
     await asyncio.sleep(7200)
@@ -129,7 +129,7 @@ async def test_conditions_no_policy_speaks_of_mean_nothing(cluster: VirtualClust
 @in_virtual_time
 async def test_the_drain_ends_at_once_whatever_the_claim_grants(cluster: VirtualCluster, stored: str) -> None:
     """DIS-S278, DIS-S279, DIS-385"""
-    await machines(cluster, termination_grace_period="1h")
+    await start_with_nodes(cluster, termination_grace_period="1h")
     past, future = rfc3339(cluster.clock.now()), rfc3339(cluster.clock.now() + timedelta(days=1))
     if stored:
         note = {labels.TERMINATION_TIMESTAMP: past if stored == "past" else future}
@@ -150,7 +150,7 @@ async def test_when_too_many_are_broken_none_is_replaced(cluster: VirtualCluster
 
     DIS-043: looked at again after five minutes.
     """
-    await machines(cluster, 12)
+    await start_with_nodes(cluster, 12)
     for number in range(broken):
         await cluster.set_ready(f"n{number}", "Unknown")
     await asyncio.sleep(31 * 60)
@@ -215,7 +215,7 @@ def test_a_condition_from_before_the_start_counts_only_after_kubelets_could_repo
 @in_virtual_time
 async def test_a_condition_that_changed_since_the_start_counts_at_once(cluster: VirtualCluster) -> None:
     """DIS-383: a process that has just started knows such a condition to be of today."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     cluster.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", timedelta(seconds=10)),)  # type: ignore[method-assign]
     await cluster.set_ready("n0", "False")
     await asyncio.sleep(12)
@@ -225,7 +225,7 @@ async def test_a_condition_that_changed_since_the_start_counts_at_once(cluster: 
 @in_virtual_time
 async def test_a_node_from_after_the_start_counts_at_once_whatever_its_conditions_say(cluster: VirtualCluster) -> None:
     """DIS-383: no backup has it. Karpenter's suite writes conditions that began half an hour ago."""
-    await machines(cluster)
+    await start_with_nodes(cluster)
     began = cluster.clock.now() - timedelta(minutes=31)
     await cluster.set_condition(kinds.NODE, "n0", "Ready", "False", last_transition_time=began)
     await asyncio.sleep(2)
@@ -235,7 +235,7 @@ async def test_a_node_from_after_the_start_counts_at_once_whatever_its_condition
 @in_virtual_time
 async def test_without_its_gate_nothing_is_repaired(cluster: VirtualCluster) -> None:
     """DIS-S281, DIS-380"""
-    await machines(cluster, settings=Settings(feature_gates=parse_feature_gates("NodeRepair=false")))
+    await start_with_nodes(cluster, settings=Settings(feature_gates=parse_feature_gates("NodeRepair=false")))
     await cluster.set_ready("n0", "False")
     await asyncio.sleep(7200)
     assert await leaving(cluster) == []
@@ -244,7 +244,7 @@ async def test_without_its_gate_nothing_is_repaired(cluster: VirtualCluster) -> 
 @in_virtual_time
 async def test_repair_of_the_older_release_knows_no_reboots_no_veto_and_no_fallback(cluster: VirtualCluster) -> None:
     """K15-270: policies that reboot are ignored; a pattern needs its reason, and a policy without one takes any reason."""
-    await machines(cluster, 10)
+    await start_with_nodes(cluster, 10)
     gpu = RepairPolicy("GpuReady", "False", MINUTE, action=RepairAction.REBOOT)
     disk = RepairPolicy("DiskReady", "False", MINUTE, "Full")
     anything = RepairPolicy("StorageReady", "False", MINUTE)

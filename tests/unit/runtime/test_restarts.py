@@ -1,7 +1,7 @@
-"""The process vanishes in the middle of a step, and a new one goes on: no machine twice, none left over, every pod running.
+"""The process vanishes in the middle of a step, and a new one goes on: no instance twice, none left over, every pod running.
 
 The controller is cut off right after one of its writes, before it hears the answer, and does not even get to say goodbye. The API
-server and the machines live on. The new process knows nothing but what they tell it.
+server and the instances live on. The new process knows nothing but what they tell it.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ async def all_running(cluster: VirtualCluster) -> bool:
 
 
 async def empty(cluster: VirtualCluster) -> bool:
-    machines = await cluster.all(kinds.CONFIG_MAP)
-    return not machines and not await cluster.all(kinds.NODE) and not await cluster.all(kinds.NODE_CLAIM)
+    instances = await cluster.all(kinds.CONFIG_MAP)
+    return not instances and not await cluster.all(kinds.NODE) and not await cluster.all(kinds.NODE_CLAIM)
 
 
-async def check_one_machine_per_claim(cluster: VirtualCluster) -> None:
+async def check_one_instance_per_claim(cluster: VirtualCluster) -> None:
     claims, nodes = await cluster.all(kinds.NODE_CLAIM), await cluster.all(kinds.NODE)
-    machines = await cluster.all(kinds.CONFIG_MAP)
+    instances = await cluster.all(kinds.CONFIG_MAP)
     ids = Counter(claim.status.provider_id for claim in claims)
     assert set(ids.values()) <= {1}
-    assert len(machines) == len(claims) == len(nodes)
+    assert len(instances) == len(claims) == len(nodes)
     assert {node.spec.provider_id for node in nodes} == set(ids)
     for node in nodes:
         assert node.metadata.labels[labels.INITIALIZED] == "true"
@@ -80,7 +80,7 @@ async def grow_and_shrink(cluster: VirtualCluster, *crashes: int) -> None:
         await _crash(cluster, count)
     await until(lambda: all_running(cluster), 180)
     await asyncio.sleep(10)
-    await check_one_machine_per_claim(cluster)
+    await check_one_instance_per_claim(cluster)
     bought = len(await cluster.all(kinds.CONFIG_MAP))
     assert bought <= REPLICAS // 2
     await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
@@ -162,7 +162,7 @@ async def _weather(cluster: VirtualCluster, seed: int) -> None:
     cluster.wire.refuse = cluster.wire.after = lambda write: None
     await until(lambda: all_running(cluster), 180)
     await asyncio.sleep(90)
-    await check_one_machine_per_claim(cluster)
+    await check_one_instance_per_claim(cluster)
     cluster.wire.refuse = cluster.wire.after = maybe
     await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
     await asyncio.sleep(120)
@@ -182,7 +182,7 @@ async def test_a_cloud_short_of_everything_cheap_and_nodes_that_never_join(clust
     await _crash(cluster, 9)
     await until(lambda: all_running(cluster), 2500, 5)
     await asyncio.sleep(1000)
-    await check_one_machine_per_claim(cluster)
+    await check_one_instance_per_claim(cluster)
 
 
 @in_virtual_time

@@ -1,4 +1,4 @@
-"""Two lines about pods whose preferences can keep machines from being given back (SCH-672)."""
+"""Two log lines about pods whose preferences can block consolidation (SCH-672)."""
 
 from __future__ import annotations
 

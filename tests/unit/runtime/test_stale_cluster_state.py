@@ -22,7 +22,7 @@ OPEN = Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),))
 DAEMON = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
 
 
-async def empty_machine(cluster: VirtualCluster, disruption: Disruption = OPEN) -> None:
+async def start_with_empty_node(cluster: VirtualCluster, disruption: Disruption = OPEN) -> None:
     await cluster.node_class()
     await cluster.pool(disruption=disruption)
     await cluster.start()
@@ -39,7 +39,7 @@ async def _leaves(cluster: VirtualCluster) -> bool:
 @in_virtual_time
 async def test_a_pod_the_watch_has_not_shown_keeps_its_node(cluster: VirtualCluster) -> None:
     """The taint closes the node, then the API server itself is asked who is there."""
-    await empty_machine(cluster)
+    await start_with_empty_node(cluster)
     await asyncio.sleep(20)
     await cluster.running("unseen", "n0")
     assert cluster.manager is not None
@@ -54,7 +54,7 @@ async def test_a_pod_the_watch_has_not_shown_keeps_its_node(cluster: VirtualClus
 
 @in_virtual_time
 async def test_nothing_is_removed_while_a_watch_fails(cluster: VirtualCluster) -> None:
-    await empty_machine(cluster)
+    await start_with_empty_node(cluster)
     assert cluster.manager is not None
     cluster.manager.informers.pods.fault = ServerUnavailable("the stream broke")
     await asyncio.sleep(120)
@@ -66,7 +66,7 @@ async def test_nothing_is_removed_while_a_watch_fails(cluster: VirtualCluster) -
 @in_virtual_time
 async def test_a_write_of_somebody_else_does_not_stop_a_removal(cluster: VirtualCluster) -> None:
     """DIS-302"""
-    await empty_machine(cluster)
+    await start_with_empty_node(cluster)
     cluster.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node")
     await until(lambda: _leaves(cluster), 40)
     assert not cluster.lines("failed terminating nodes while executing a disruption command")
@@ -75,7 +75,7 @@ async def test_a_write_of_somebody_else_does_not_stop_a_removal(cluster: Virtual
 @in_virtual_time
 async def test_a_budget_over_a_daemon_set_keeps_an_empty_node(cluster: VirtualCluster) -> None:
     """DIS-081, DIS-085: evicting its pod would be refused for ever."""
-    await empty_machine(cluster)
+    await start_with_empty_node(cluster)
     await cluster.running("agent", "n0", meta={"labels": {"app": "agent"}, "owner_references": (DAEMON,)})
     await cluster.kube.create(
         kinds.POD_DISRUPTION_BUDGET,
@@ -94,7 +94,7 @@ async def test_a_budget_over_a_daemon_set_keeps_an_empty_node(cluster: VirtualCl
 @in_virtual_time
 async def test_a_closed_budget_is_said_on_the_pool(cluster: VirtualCluster) -> None:
     """DIS-149"""
-    await empty_machine(cluster, Disruption(consolidate_after="0s", budgets=(Budget(nodes="0"),)))
+    await start_with_empty_node(cluster, Disruption(consolidate_after="0s", budgets=(Budget(nodes="0"),)))
     await asyncio.sleep(60)
     assert not await _leaves(cluster)
     about = {event.involved_object.kind for event in await cluster.events("DisruptionBlocked")}
@@ -104,7 +104,7 @@ async def test_a_closed_budget_is_said_on_the_pool(cluster: VirtualCluster) -> N
 @in_virtual_time
 async def test_a_pool_that_never_consolidates_is_said_as_such(cluster: VirtualCluster) -> None:
     """DIS-105; OPS-514: Node and NodeClaim get the event."""
-    await empty_machine(cluster, Disruption(consolidate_after="Never"))
+    await start_with_empty_node(cluster, Disruption(consolidate_after="Never"))
     await asyncio.sleep(60)
     events = await cluster.events("Unconsolidatable")
     assert {event.involved_object.kind for event in events} == {"Node", "NodeClaim"}

@@ -240,7 +240,7 @@ async def test_what_is_created_is_logged_and_counted(cluster: VirtualCluster) ->
 
 
 async def drifting(cluster: VirtualCluster, replicas: int, budget: str, **fields: object) -> list[str]:
-    """A static pool whose machines are all initialised and have drifted just now; their claims."""
+    """A static pool whose nodes are all initialised and have drifted just now; their claims."""
     budgets = (Budget(nodes=budget, reasons=("Drifted",)),)
     await begin(cluster, replicas, disruption=Disruption(consolidate_after="Never", budgets=budgets), **fields)
     old = await names(cluster)
@@ -271,7 +271,7 @@ async def tainted(cluster: VirtualCluster) -> int:
 async def test_drifted_nodes_of_a_static_pool_are_replaced_within_budgets_and_limits(
     cluster: VirtualCluster, replicas: int, budget: str, limits: dict[str, str], begun: int
 ) -> None:
-    """DIS-S205 to DIS-S208, DIS-225 to DIS-227: each by one of its pool, and no machine is lost or gained on the way."""
+    """DIS-S205 to DIS-S208, DIS-225 to DIS-227: each by one of its pool, and no node is lost or gained on the way."""
     old = await drifting(cluster, replicas, budget, limits=limits)
     await asyncio.sleep(15)
     assert await tainted(cluster) == begun

@@ -29,7 +29,7 @@ async def _written_by_karpenter(cluster: VirtualCluster, version: str) -> None:
             await cluster.kube.patch(kind, wire.metadata.name, {"metadata": {"annotations": {**ours, **stamped}}})
 
 
-async def _machines(cluster: VirtualCluster) -> tuple[set[str], set[str], set[str]]:
+async def _uids(cluster: VirtualCluster) -> tuple[set[str], set[str], set[str]]:
     """Uids of claims and Nodes, and of the pods that run."""
     claims, nodes, pods = [await cluster.all(kind) for kind in (kinds.NODE_CLAIM, kinds.NODE, kinds.POD)]
     return tuple({wire.metadata.uid for wire in wires} for wires in (claims, nodes, pods))  # type: ignore[return-value]
@@ -51,7 +51,7 @@ async def _taken_over(cluster: VirtualCluster, version: str) -> tuple[set[str], 
     await asyncio.sleep(600)
     await cluster.stop()
     await _written_by_karpenter(cluster, version)
-    before = await _machines(cluster)
+    before = await _uids(cluster)
     await cluster.start()
     return before
 
@@ -63,7 +63,7 @@ async def test_nodes_that_karpenter_made_stay_for_hours(cluster: VirtualCluster,
     before = await _taken_over(cluster, version)
     bought = launches(cluster)
     await asyncio.sleep(_QUIET_SECONDS)
-    assert await _machines(cluster) == before
+    assert await _uids(cluster) == before
     assert launches(cluster) == bought
     assert not await _is_any_drifted(cluster)
     assert len(await _hash_versions(cluster)) == 1
@@ -84,7 +84,7 @@ async def _has_only_own_stamps(cluster: VirtualCluster) -> bool:
 
 
 async def _are_replaced(cluster: VirtualCluster, claims: set[str]) -> bool:
-    now, _, _ = await _machines(cluster)
+    now, _, _ = await _uids(cluster)
     return bool(now) and not now & claims
 
 

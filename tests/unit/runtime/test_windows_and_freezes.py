@@ -1,4 +1,4 @@
-"""Empty machines under schedules and freezes: when they stay, when they go, and what is said about it (DIS §6)."""
+"""Empty nodes under budget schedules and freezes: when they stay, when they go, and which events and logs say so (DIS §6)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OPEN = Budget(nodes="100%")
 NIGHT = Budget(nodes="0", schedule="0 0 * * *", duration="1h")
 
 
-async def machine(cluster: VirtualCluster, *budgets: Budget, notes: Mapping[str, str] = {}) -> None:
-    """A running controller and an empty machine of a pool with these budgets and annotations."""
+async def start_with_empty_node(cluster: VirtualCluster, *budgets: Budget, notes: Mapping[str, str] = {}) -> None:
+    """A running controller and an empty node of a pool with these budgets and annotations."""
     await cluster.node_class()
     await cluster.pool(disruption=Disruption(budgets=budgets))
     await annotate(cluster, dict(notes))
@@ -76,7 +76,7 @@ def after(hours: float) -> str:
 @in_virtual_time
 async def test_a_closed_window_keeps_a_node_until_its_end(cluster: VirtualCluster) -> None:
     """DIS-141: closed from midnight, when the story begins, to one."""
-    await machine(cluster, OPEN, NIGHT)
+    await start_with_empty_node(cluster, OPEN, NIGHT)
     await asyncio.sleep(3500 - cluster.elapsed)
     assert await is_there(cluster)
     await goes(cluster, timedelta(minutes=3))
@@ -86,13 +86,17 @@ async def test_a_closed_window_keeps_a_node_until_its_end(cluster: VirtualCluste
 @in_virtual_time
 async def test_a_schedule_is_read_in_its_time_zone(cluster: VirtualCluster) -> None:
     """API-083 Beyond: midnight in UTC is no midnight in Seoul."""
-    await machine(cluster, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Seoul"}]'})
+    await start_with_empty_node(
+        cluster, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Seoul"}]'}
+    )
     await goes(cluster)
 
 
 @in_virtual_time
 async def test_a_date_opens_a_closed_pool(cluster: VirtualCluster) -> None:
-    await machine(cluster, Budget(nodes="0"), notes={labels.BUDGET_WINDOWS: f'[{{"until": "{after(0.5)}"}}]'})
+    await start_with_empty_node(
+        cluster, Budget(nodes="0"), notes={labels.BUDGET_WINDOWS: f'[{{"until": "{after(0.5)}"}}]'}
+    )
     await asyncio.sleep(1700 - cluster.elapsed)
     assert await is_there(cluster)
     await goes(cluster, timedelta(minutes=3))
@@ -101,7 +105,9 @@ async def test_a_date_opens_a_closed_pool(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_settings_that_cannot_be_read_close_the_pool_and_are_said(cluster: VirtualCluster) -> None:
     """API-086, API-088 (Beyond), DIS-052, DIS-143, DIS-S009"""
-    await machine(cluster, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Soul"}]'})
+    await start_with_empty_node(
+        cluster, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Soul"}]'}
+    )
     await asyncio.sleep(1800)
     assert await is_there(cluster)
     path = f"metadata.annotations[{labels.BUDGET_WINDOWS}][1].timeZone"
@@ -121,7 +127,7 @@ async def test_settings_that_cannot_be_read_close_the_pool_and_are_said(cluster:
 
 @in_virtual_time
 async def test_an_annotation_that_is_mended_wrongly_is_said_again(cluster: VirtualCluster) -> None:
-    await machine(cluster, OPEN, notes={labels.MINIMUM_NODE_AGE: "old"})
+    await start_with_empty_node(cluster, OPEN, notes={labels.MINIMUM_NODE_AGE: "old"})
     before = await cluster.events("NodePoolAdvice")
     await annotate(cluster, {labels.MINIMUM_NODE_AGE: "older"})
     await asyncio.sleep(1)
@@ -135,7 +141,7 @@ async def test_an_annotation_that_is_mended_wrongly_is_said_again(cluster: Virtu
 
 @in_virtual_time
 async def test_a_frozen_pool_keeps_its_nodes_until_the_freeze_ends(cluster: VirtualCluster) -> None:
-    await machine(cluster, OPEN, notes={labels.FREEZE: "release", labels.FREEZE_UNTIL: after(1)})
+    await start_with_empty_node(cluster, OPEN, notes={labels.FREEZE: "release", labels.FREEZE_UNTIL: after(1)})
     text = f"frozen by metadata.annotations[{labels.FREEZE}] until {after(1)}: release"
     assert await said(cluster, FROZEN) == ("True", "NodePoolFrozen", text)
     (event,) = await cluster.events(FROZEN)
@@ -152,8 +158,8 @@ async def test_a_frozen_pool_keeps_its_nodes_until_the_freeze_ends(cluster: Virt
 
 @in_virtual_time
 async def test_one_config_map_freezes_everything_at_once(cluster: VirtualCluster) -> None:
-    """A machine that was chosen already is spared by the second look."""
-    await machine(cluster, OPEN)
+    """Validation keeps a node that was chosen before the freeze began."""
+    await start_with_empty_node(cluster, OPEN)
     await asyncio.sleep(8)
     await freeze_cluster(cluster, reason="audit")
     await asyncio.sleep(600)
@@ -171,7 +177,7 @@ async def test_one_config_map_freezes_everything_at_once(cluster: VirtualCluster
 @in_virtual_time
 async def test_a_new_process_knows_of_the_freeze_before_it_decides_anything(cluster: VirtualCluster) -> None:
     await freeze_cluster(cluster)
-    await machine(cluster, OPEN)
+    await start_with_empty_node(cluster, OPEN)
     await cluster.stop()
     await cluster.start()
     await asyncio.sleep(600)
@@ -182,7 +188,7 @@ async def test_a_new_process_knows_of_the_freeze_before_it_decides_anything(clus
 @in_virtual_time
 async def test_a_freeze_that_cannot_be_read_freezes_and_says_so(cluster: VirtualCluster, data: dict[str, str]) -> None:
     await freeze_cluster(cluster, **data)
-    await machine(cluster, OPEN)
+    await start_with_empty_node(cluster, OPEN)
     await asyncio.sleep(1800)
     assert await is_there(cluster)
     actual = await said(cluster, FROZEN)
@@ -198,5 +204,5 @@ async def test_a_freeze_that_cannot_be_read_freezes_and_says_so(cluster: Virtual
 async def test_other_config_maps_freeze_nothing(cluster: VirtualCluster) -> None:
     for name, namespace in ((freezes.FREEZE_CONFIG_MAP, "default"), ("other", freezes.FREEZE_NAMESPACE)):
         await cluster.kube.create(kinds.CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace)))
-    await machine(cluster, OPEN)
+    await start_with_empty_node(cluster, OPEN)
     await goes(cluster)

@@ -23,7 +23,7 @@ ONE_CORE = {"cpu": "1", "memory": "1Gi"}
 
 
 def come(number: int, ago: timedelta) -> list[Node | Pod]:
-    """Pods that came so long ago and fill the machine they are on."""
+    """Pods that came so long ago and fill the node they are on."""
     there = node("full", {"cpu": str(number), "memory": "64Gi"})
     came = [pod(f"r{n}", ONE_CORE, node_name="full") for n in range(number)]
     return [
@@ -42,7 +42,7 @@ def drip(*objects: object, options: SchedulingOptions = PLAIN) -> Solution:
 
 
 def test_where_pods_kept_coming_room_for_the_next_is_bought() -> None:
-    """Three came lately: the fourth gets a machine that holds another one."""
+    """Three came lately: the fourth gets a node that holds another one."""
     assert bought(drip(*come(3, timedelta(minutes=5)))) == ["c2"]
 
 
@@ -57,7 +57,7 @@ def test_two_pods_are_no_habit() -> None:
 
 
 def test_what_is_expected_is_in_no_plan() -> None:
-    """Plans are about pods there are: on new machines, on those that exist, and among those left out."""
+    """Plans hold existing pods only: on new nodes, on existing ones, and among the pods left out."""
     roomy = node("roomy", {"cpu": "8", "memory": "64Gi"})
     solution = drip(*come(6, timedelta(minutes=5)))
     assert sizes(solution) == [1]
@@ -74,7 +74,7 @@ def test_nothing_is_expected_where_the_outlook_says_so() -> None:
 
 
 def test_many_pods_at_once_are_bought_for_as_they_are() -> None:
-    """What fills machines of its own needs no guess."""
+    """Pods that fill whole nodes need no forecast."""
     many = [pod(f"m{n}", ONE_CORE) for n in range(40)]
     solution = plan(node_pool(), *come(8, timedelta(minutes=5)), *many, types=TYPES, options=PLAIN)
     assert solution.price_per_hour == 4.0

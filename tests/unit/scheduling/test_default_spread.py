@@ -23,7 +23,7 @@ from support.builders import (
     details,
     indexes,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     sizes,
@@ -86,7 +86,7 @@ def test_all_defaults_are_given_with_what_they_say() -> None:
 
 
 def test_bound_pods_of_the_same_owner_count() -> None:
-    there = machine("a", {"cpu": "8"}, labels={ZONE: "z1"})
+    there = node_and_claim("a", {"cpu": "8"}, labels={ZONE: "z1"})
     zones = SchedulingOptions(default_spread=(even(ZONE, selector=None),))
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", "z1", "z2")])
     cluster = PlannedCluster(pool, there, selector_workload("web", of_app("web")), options=zones)
@@ -136,14 +136,14 @@ def test_a_soft_default_counts_nothing_under_policy_ignore() -> None:
 
 def test_pods_that_must_leave_their_node_are_spread_too() -> None:
     """SCH-831, K15-104: pods of all origins, in every simulation, and only in its frozen picture of them."""
-    cluster = machine("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
+    cluster = node_and_claim("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
     bound = app_pods(3, {"cpu": "1"}, node_name="old", status={"phase": "Running", "conditions": ()})
     result = plan(node_pool(), cluster, service("web", {"app": "web"}), bound, options=APART)
     assert sizes(result) == [1, 1, 1]
 
 
 def test_pods_that_leave_and_pods_that_wait_are_spread_together() -> None:
-    old = machine("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
+    old = node_and_claim("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
     bound = app_pods(2, {"cpu": "1"}, node_name="old", status={"phase": "Running", "conditions": ()})
     waiting = app_pods(2, {"cpu": "1"}, prefix="new")
     result = plan(node_pool(), old, service("web", {"app": "web"}), bound, waiting, options=APART)

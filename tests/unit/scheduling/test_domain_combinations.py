@@ -9,7 +9,7 @@ import pytest
 from karpenter.model import labels
 from karpenter.scheduling.topology.domain_placement import DomainPlacement
 from karpenter.scheduling.topology.topology import DomainCombination, combination_order
-from support.builders import ANY_CAPACITY, left, machine, node_pool, plan, wanted, where
+from support.builders import ANY_CAPACITY, left, node_and_claim, node_pool, plan, wanted, where
 from support.instance_types import SIZE, STD, inc, shape
 from support.topology_builders import app_pods, even
 
@@ -41,7 +41,9 @@ def test_existing_nodes_of_many_combinations_are_considered() -> None:
     """SCH-547: nodes count even where no pool sells their combination any more."""
     racks = [f"r{number:03}" for number in range(300)]
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", "z9"), wanted(RACK, "In", *racks)])
-    nodes = [machine(f"n{zone}", {"cpu": "4"}, labels={RACK: f"x{zone}", ZONE: zone}) for zone in ("z1", "z2", "z3")]
+    nodes = [
+        node_and_claim(f"n{zone}", {"cpu": "4"}, labels={RACK: f"x{zone}", ZONE: zone}) for zone in ("z1", "z2", "z3")
+    ]
     spread = [even(RACK, 300), even(ZONE, 2)]
     result = plan(pool, nodes, app_pods(3, {"cpu": "1"}, spread=spread), types=inc(2))
     assert left(result) == []
@@ -84,7 +86,7 @@ def test_combinations_are_always_offered_in_the_order_of_their_values(
     monkeypatch.setattr(DomainPlacement, "allowed_combinations", noting)
     names = [f"r{number:03}" for number in reversed(range(racks))]
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", *names)])
-    nodes = [machine(f"n{zone}", {"cpu": "4"}, labels={RACK: "r000", ZONE: zone}) for zone in ("z3", "z1")]
+    nodes = [node_and_claim(f"n{zone}", {"cpu": "4"}, labels={RACK: "r000", ZONE: zone}) for zone in ("z3", "z1")]
     assert left(plan(pool, nodes, app_pods(9, {"cpu": "1"}, spread=[even(RACK), even(ZONE)]), types=inc(2))) == []
     assert max(map(len, offered)) > 5
     assert all(combinations == sorted(combinations, key=combination_order) for combinations in offered)

@@ -11,7 +11,7 @@ from karpenter.scheduling.pass_result import DomainOrder, PassResult
 from karpenter.scheduling.scheduling_passes import SchedulingPasses
 from karpenter.scheduling.solution import Solution
 from support.applied_plans import PlannedCluster
-from support.builders import ANY_CAPACITY, left, machine, node_pool, plan
+from support.builders import ANY_CAPACITY, left, node_and_claim, node_pool, plan
 from support.instance_types import inc, offering, shape
 from support.topology_builders import app_pods, even
 
@@ -51,7 +51,7 @@ def test_pods_use_the_freedom_that_the_skew_leaves(count: int, skews: list[tuple
 
 def test_pods_stay_even_where_another_order_saves_nothing() -> None:
     """SCH-548: among plans of one price the evenest counts."""
-    cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), machine("full", {"cpu": "1m"}), types=TYPES)
+    cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), node_and_claim("full", {"cpu": "1m"}), types=TYPES)
     cluster.batch(app_pods(9, {"cpu": "15"}, spread=[even(ZONE, 4)]))
     assert sorted(cluster.counts(ZONE).values()) == [3, 3, 3]
 

@@ -1,4 +1,4 @@
-"""Not all of a workload on one new machine (issue of price, point 3): a wish that gives way."""
+"""Exposure: not all pods of a workload on one new node, as a preference that can be relaxed (issue of price, point 3)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.builders import (
     bought,
     existing,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     owner,
     plan,
@@ -62,13 +62,13 @@ def pool_asking(text: str, name: str = "np", **spec: object) -> NodePool:
 
 
 def most_together(result: Solution, prefix: str = "web") -> int:
-    """The most pods of a workload on one new machine."""
+    """The most pods of a workload on one new node."""
     counts = [sum(pod.metadata.name.startswith(prefix) for pod in claim.pods) for claim in result.new_claims]
     return max(counts)
 
 
 def test_a_workload_is_not_bought_one_node() -> None:
-    """One machine would be cheaper, and is what is bought without the wish."""
+    """One node would be cheaper, and is what a plan without the preference buys."""
     assert sizes(plan(node_pool(), replicas(8), types=inc(8), options=OFF)) == [8]
     solution = plan(node_pool(), replicas(8), types=inc(8))
     assert sizes(solution) == [4, 4]
@@ -89,7 +89,7 @@ def test_few_pods_may_be_together_and_so_may_those_without_owner() -> None:
 
 
 def test_every_workload_counts_for_itself() -> None:
-    """Two workloads, pods alike: two machines hold half of each."""
+    """Two workloads with equal pods: each of two nodes holds half of each workload."""
     solution = plan(node_pool(), replicas(6, "web"), replicas(6, "api"), types=inc(8))
     assert sizes(solution) == [6, 6]
     assert most_together(solution, "web") == most_together(solution, "api") == 3
@@ -106,8 +106,8 @@ def test_pods_of_one_workload_count_together_whatever_their_size() -> None:
 
 
 def test_bound_replicas_count_for_the_size_of_the_workload() -> None:
-    """Four of twelve wait: all of them on one machine are no more than half."""
-    there = machine("n1", {"cpu": "1"})
+    """Four of twelve wait: all of them on one node are no more than half."""
+    there = node_and_claim("n1", {"cpu": "1"})
     bound = [
         replaced(replica, metadata=replaced(replica.metadata, name=f"old-{n}", uid=f"old-{n}"))
         for n, replica in enumerate(replicas(8, node_name="n1", requests={"cpu": "120m"}))
@@ -117,7 +117,7 @@ def test_bound_replicas_count_for_the_size_of_the_workload() -> None:
 
 
 def test_what_exists_is_the_schedulers_business() -> None:
-    solution = plan(node_pool(), machine("n1", {"cpu": "4"}), replicas(8), types=inc(8))
+    solution = plan(node_pool(), node_and_claim("n1", {"cpu": "4"}), replicas(8), types=inc(8))
     assert existing(solution) == {"n1": 8}
     assert solution.exposure_violations == ()
 
@@ -202,7 +202,7 @@ def test_a_share_that_cannot_be_read_leaves_the_default_and_is_told(text: str) -
 
 
 def test_many_workloads_are_all_apart() -> None:
-    """More workloads than the search counts rules for: each is still on two machines at least, and nobody waits."""
+    """More workloads than the search has rules for: each is still on at least two nodes, and no pod is left out."""
     waiting = [replicas(4 + number % 5, f"w{number:02}x") for number in range(40)]
     solution = plan(node_pool(), waiting, types=inc(30))
     assert left(solution) == []
@@ -212,13 +212,13 @@ def test_many_workloads_are_all_apart() -> None:
         assert all(count <= -(-by_owner[name] // 2) for name, count in here.items())
     assert solution.exposure_violations == ()
     without = plan(node_pool(), waiting, types=inc(30), options=OFF)
-    assert solution.price_per_hour <= 1.1 * without.price_per_hour, "so many workloads fill two machines as well as one"
+    assert solution.price_per_hour <= 1.1 * without.price_per_hour, "so many workloads fill two nodes as well as one"
     assert len(bought(solution)) >= 2
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 10)])
 def test_exposure_costs_next_to_nothing_where_there_are_many_workloads(share: Fraction) -> None:
-    """Forty workloads of twelve pods on the real table: what is apart fills machines as well as what is together."""
+    """Forty workloads of twelve pods on EC2 types: plans with exposure fill nodes as well as plans without."""
     index = TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
     waiting = [
         replicas(
@@ -236,8 +236,8 @@ def test_exposure_costs_next_to_nothing_where_there_are_many_workloads(share: Fr
 
 
 def test_pods_that_are_moved_are_no_more_exposed_than_those_that_come() -> None:
-    """Two machines with half of a workload each are not given up for one with all of it."""
-    there = [machine(name, {"cpu": "1"}) for name in ("n1", "n2")]
+    """Two nodes with half of a workload each are not given up for one with all of it."""
+    there = [node_and_claim(name, {"cpu": "1"}) for name in ("n1", "n2")]
     bound = [
         replaced(replica, spec=replaced(replica.spec, node_name=f"n{1 + number % 2}"))
         for number, replica in enumerate(replicas(8, node_name="n1"))

@@ -123,7 +123,7 @@ def check(claim: NewNodeClaim) -> None:
     ],
 )
 def test_claims_offer_every_type_that_holds_their_pods(count: int, requests: dict[str, str]) -> None:
-    """SCH-616, SCH-617: price-aware packing chooses what goes together, not which machine it is."""
+    """SCH-616, SCH-617: price-aware packing chooses which pods share a node, not its instance type."""
     solution = planned(node_pool("np", [LINUX]), pods(count, requests))
     assert solution.new_claims
     for claim in solution.new_claims:

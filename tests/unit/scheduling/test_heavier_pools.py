@@ -10,7 +10,7 @@ from karpenter.scheduling.explain.heavier_pools import PassedNodePool, passed_no
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solver import solve
-from support.builders import NOW, claim, flatten, indexes, machine, node_pool, pods, snapshot, wanted
+from support.builders import NOW, claim, flatten, indexes, node_and_claim, node_pool, pods, snapshot, wanted
 from support.gang_builders import gang
 from support.instance_types import offering, shape
 
@@ -39,7 +39,7 @@ def limits_are_told(heavier: PassedNodePool) -> bool:
 
 
 def test_limits_are_the_reason_where_an_existing_node_had_room_for_another_pod() -> None:
-    existing = machine("n0", {"cpu": "2", "memory": "8Gi"}, pool="light", labels={labels.ZONE: "z1"})
+    existing = node_and_claim("n0", {"cpu": "2", "memory": "8Gi"}, pool="light", labels={labels.ZONE: "z1"})
     assert limits_are_told(passed())
     assert limits_are_told(passed(existing))
 

@@ -16,7 +16,7 @@ from support.builders import (
     flatten,
     indexes,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -78,14 +78,14 @@ def test_pods_on_dedicated_nodes_to_come_do_not_count_for_those_who_honour_taint
 
 def test_a_node_that_merely_would_rather_not_is_a_domain_for_those_who_honour_taints() -> None:
     """The scheduler looks at taints of effect NoSchedule and NoExecute only."""
-    there = machine("n1", {"cpu": "4"}, labels={labels.ZONE: "z1"}, taints=(taint("soft", "PreferNoSchedule"),))
+    there = node_and_claim("n1", {"cpu": "4"}, labels={labels.ZONE: "z1"}, taints=(taint("soft", "PreferNoSchedule"),))
     result = plan(there, app_pods(1, {"cpu": "1"}, spread=[even(node_taints_policy="Honor")]))
     assert (left(result), existing(result)) == ([], {"n1": 1})
 
 
 def test_a_claim_on_its_way_lacks_the_labels_its_pool_does_not_give() -> None:
     """Nobody has to guess whether it will be of a rack, so it may take pods that others would keep even over racks."""
-    there = machine("n1", {"cpu": "1"}, labels={"rack": "r1"})
+    there = node_and_claim("n1", {"cpu": "1"}, labels={"rack": "r1"})
     counting = pod("counting", {"cpu": "100m"}, topology_spread_constraints=(even("rack"),))
     result = plan(coming(), there, counting, app_pods(1, {"cpu": "2"}), types=_SOLD_OUT)
     assert (left(result), existing(result)) == ([], {"n1": 1, "c": 1})
@@ -113,7 +113,7 @@ def test_where_a_pod_counts_does_not_hang_on_the_pool_it_is_bought_from_in_the_e
     pools = [node_pool("racked", labels={"rack": "r1"}, limits={"nodes": "1"}, weight=10), node_pool("plain")]
     spread = [even(labels.CAPACITY_TYPE), even("rack", selector=of_app("nobody"))]
     evenly = app_pods(2, {"cpu": "1"}, prefix="evenly", spread=spread)
-    leaving = machine("leaving", {"cpu": "2"}, labels={labels.CAPACITY_TYPE: "spot", "rack": "r2"}, deleted=True)
+    leaving = node_and_claim("leaving", {"cpu": "2"}, labels={labels.CAPACITY_TYPE: "spot", "rack": "r2"}, deleted=True)
     moving = app_pods(1, {"cpu": "100m"}, prefix="moving", node_name="leaving")
     assert invalid(pools, leaving, moving, evenly, types=_TWO_WAYS) == []
 
@@ -123,7 +123,7 @@ def test_who_may_come_to_count_fills_no_domain_for_others() -> None:
     spread = [even(labels.CAPACITY_TYPE)]
     evenly = app_pods(2, {"cpu": "500m"}, prefix="evenly", spread=spread, node_selector={labels.ZONE: "z2"})
     own = {labels.ZONE: "z2", labels.CAPACITY_TYPE: "spot"}
-    full = machine("full", {"cpu": "100m"}, labels=own)
+    full = node_and_claim("full", {"cpu": "100m"}, labels=own)
     assert invalid(node_pool(), full, evenly, app_pods(1, {"cpu": "500m"}), types=_TWO_WAYS) == []
     in_two_zones = (shape("t", {"cpu": 2, "memory": "8Gi"}, [*_TWO_WAYS[0].offerings, offering("spot", "z2", 1.0)]),)
     assert invalid(node_pool(), full, evenly, app_pods(3, {"cpu": "500m"}), types=in_two_zones) == []

@@ -16,7 +16,7 @@ from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render_sync
 from karpenter.metrics.legacy_names import LEGACY_NAMES
 from karpenter.scheduling.solution import PlacedPods, Solution
-from support.builders import NOW, container, machine, node_pool, owner, pod, replaced
+from support.builders import NOW, container, node_and_claim, node_pool, owner, pod, replaced
 from support.metrics_scrape import Scrape
 from support.observed_cluster import ObservedCluster
 
@@ -119,17 +119,17 @@ async def _everything() -> Scrape:
     """A little of everything that can be seen of a cluster."""
     seen = ObservedCluster()
     pool = _healthy(node_pool(limits={"cpu": 9}))
-    objects = (*machine("n", {"cpu": "4"}), pool, KWOKNodeClass(metadata=ObjectMeta(name="kc")))
+    objects = (*node_and_claim("n", {"cpu": "4"}), pool, KWOKNodeClass(metadata=ObjectMeta(name="kc")))
     for status in ("False", "True"):
         seen.put(*(_turned(wire, status) for wire in objects))
     limited = (container({"cpu": "1"}, limits={"cpu": "1"}),)
     daemon = {"owner_references": (owner("DaemonSet", "logs"),)}
-    seen.put(pool, *machine("m", {"cpu": "4"}), pod("d", meta=daemon, node_name="m", containers=limited))
+    seen.put(pool, *node_and_claim("m", {"cpu": "4"}), pod("d", meta=daemon, node_name="m", containers=limited))
     seen.put(pod("p", {"cpu": "1"}), pod("undecided", {"cpu": "1"}), pod("planned", {"cpu": "1"}))
     seen.decided(Solution(placed_on_existing=(PlacedPods("claim-m", "m", (pod("planned"),)),)))
     await seen.refresh()
     seen.gone(*(_turned(wire, "True") for wire in objects if not isinstance(wire, NodePool)))
-    seen.put(*(_turned(obj, "True") for obj in (*machine("o", {"cpu": "4"}), pool, objects[3])))
+    seen.put(*(_turned(obj, "True") for obj in (*node_and_claim("o", {"cpu": "4"}), pool, objects[3])))
     seen.put(pod("undecided-still", {"cpu": "1"}))
     return seen.scrape()
 

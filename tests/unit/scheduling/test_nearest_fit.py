@@ -321,7 +321,7 @@ def test_anti_affinity_without_a_free_zone_names_the_taken_ones() -> None:
     )
 
 
-# -- machines there are ---------------------------------------------------------------------------------------------------
+# -- nodes there are ---------------------------------------------------------------------------------------------------
 
 
 def test_a_node_that_nearly_has_room_is_named() -> None:

@@ -23,8 +23,8 @@ from support.builders import (
     existing,
     expr,
     left,
-    machine,
     node,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -95,7 +95,7 @@ def test_a_template_whose_entries_contradict_each_other_matches_no_type() -> Non
 
 def test_existing_nodes_take_pods_while_no_template_is_left() -> None:
     """SCH-122: stage 1 still runs with zero templates."""
-    result = plan(node_pool(requirements=[wanted(TYPE, "In", "gone")]), machine("n", {"cpu": "1"}), pod("p"))
+    result = plan(node_pool(requirements=[wanted(TYPE, "In", "gone")]), node_and_claim("n", {"cpu": "1"}), pod("p"))
     assert existing(result) == {"n": 1}
 
 
@@ -260,10 +260,13 @@ def test_limits_hold_whatever_their_resource_is_called() -> None:
 def test_usage_of_a_nodepool_is_the_capacity_of_its_staying_nodes() -> None:
     """SCH-096: nodes marked for deletion count nothing, nodes of other NodePools neither."""
     pools = [node_pool(limits={"cpu": "4"}), node_pool("other", ready=False)]
-    there = [machine("leaving", {"cpu": "4"}, deleted=True), machine("foreign", {"cpu": "4"}, pool="other")]
+    there = [
+        node_and_claim("leaving", {"cpu": "4"}, deleted=True),
+        node_and_claim("foreign", {"cpu": "4"}, pool="other"),
+    ]
     full = [pod("r", {"cpu": "4"}, node_name="foreign")]
     assert left(plan(pools, there, full, pod("p", {"cpu": "3"}))) == []
-    assert left(plan(pools, there, full, machine("mine", {"cpu": "2"}), pod("p", {"cpu": "3"}))) == ["p"]
+    assert left(plan(pools, there, full, node_and_claim("mine", {"cpu": "2"}), pod("p", {"cpu": "3"}))) == ["p"]
 
 
 # -- existing nodes -------------------------------------------------------------------------------------------------------
@@ -272,9 +275,9 @@ def test_usage_of_a_nodepool_is_the_capacity_of_its_staying_nodes() -> None:
 def test_initialized_nodes_take_pods_first_and_then_by_name() -> None:
     """SCH-270: the order is fixed for the pass."""
     nodes = [
-        machine("a", {"cpu": "1"}, initialized=False),
-        machine("c", {"cpu": "1"}),
-        machine("b", {"cpu": "1"}),
+        node_and_claim("a", {"cpu": "1"}, initialized=False),
+        node_and_claim("c", {"cpu": "1"}),
+        node_and_claim("b", {"cpu": "1"}),
     ]
     assert existing(plan(node_pool(), nodes, pod("p", {"cpu": "1"}))) == {"b": 1}
     assert existing(plan(node_pool(), nodes, pods(3, {"cpu": "1"}))) == {"b": 1, "c": 1, "a": 1}
@@ -308,7 +311,7 @@ def test_nodes_of_others_unready_and_cordoned_nodes_are_excluded_by_their_taints
     assert existing(plan(cordoned, pod("p"))) == {}
     assert existing(plan(cordoned, pod("p", tolerations=(tolerating("node.kubernetes.io/unschedulable"),)))) == {"n": 1}
     assert existing(plan(node("n", {"cpu": "4"}), pod("p"))) == {"n": 1}
-    assert existing(plan(machine("n", {"cpu": "4"}, deleted=True), pod("p"))) == {}
+    assert existing(plan(node_and_claim("n", {"cpu": "4"}, deleted=True), pod("p"))) == {}
 
 
 def test_a_placed_pod_takes_its_requests_from_the_node() -> None:
@@ -320,7 +323,7 @@ def test_a_placed_pod_takes_its_requests_from_the_node() -> None:
 def test_a_pod_whose_volume_cannot_be_looked_up_goes_to_no_existing_node() -> None:
     """SCH-273: other pods do."""
     asking = pod("p", {"cpu": "1"}, volumes=using("gone"))
-    result = plan(machine("n", {"cpu": "4"}), asking, pod("q", {"cpu": "1"}))
+    result = plan(node_and_claim("n", {"cpu": "4"}), asking, pod("q", {"cpu": "1"}))
     assert (existing(result), left(result)) == ({"n": 1}, ["p"])
 
 
@@ -373,8 +376,8 @@ def test_a_missing_label_stays_missing_after_a_pod_that_excludes_its_values() ->
 def test_pods_of_a_leaving_node_are_placed_like_pending_pods() -> None:
     """SCH-275: they still run, and their place is found in the same pass."""
     running = pod("r", {"cpu": "1"}, node_name="old", meta={"owner_references": ()})
-    leaving = machine("old", {"cpu": "4"}, deleted=True)
-    result = plan(node_pool(), leaving, machine("new", {"cpu": "4"}), running, pod("p", {"cpu": "1"}))
+    leaving = node_and_claim("old", {"cpu": "4"}, deleted=True)
+    result = plan(node_pool(), leaving, node_and_claim("new", {"cpu": "4"}), running, pod("p", {"cpu": "1"}))
     assert existing(result) == {"new": 2}
 
 

@@ -20,7 +20,7 @@ from karpenter.scheduling.unschedulable_reasons import (
     NoRoom,
     UnsupportedResourceClaims,
 )
-from support.builders import UNSCHEDULABLE, machine, node, node_pool, pod, replaced, seconds, where
+from support.builders import UNSCHEDULABLE, node, node_and_claim, node_pool, pod, replaced, seconds, where
 from support.observed_cluster import ObservedCluster
 from support.observed_pods import bought, bound, condition, healthy, left, ready, running, stage, waiting
 
@@ -64,7 +64,7 @@ def test_a_pod_shows_where_it_is_and_how_it_is() -> None:
     boss = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web-1", uid="u")
     other = OwnerReference(api_version="v1", kind="Node", name="x", uid="v")
     listed_pod = ready()
-    seen.put(*machine("n", {"cpu": "4"}, labels=own))
+    seen.put(*node_and_claim("n", {"cpu": "4"}, labels=own))
     seen.put(replaced(listed_pod, metadata=replaced(listed_pod.metadata, owner_references=(boss, other))))
     assert seen.scrape().series("karpenter_pods_state") == [
         {
@@ -218,7 +218,7 @@ def test_times_of_waiting_grow_and_end_with_the_waiting() -> None:
 
 
 def test_a_pod_the_scheduler_has_not_looked_at_yet_awaits_no_decision() -> None:
-    """OPS-118: only what waits for a machine."""
+    """OPS-118: only pods that wait for a node count."""
     seen = ObservedCluster()
     seen.put(stage("p", "Pending"))
     seen.passes(3)
@@ -283,7 +283,7 @@ def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
 @pytest.mark.parametrize("key", ["claim-n", "n"], ids=["by-claim", "by-node"])
 def test_a_place_on_a_node_that_exists_counts_as_planned(key: str) -> None:
     seen = ObservedCluster()
-    seen.put(healthy(), waiting(), *machine("n", {"cpu": "4"}))
+    seen.put(healthy(), waiting(), *node_and_claim("n", {"cpu": "4"}))
     seen.decided(Solution(placed_on_existing=(PlacedPods(key, "n", (waiting(),)),)))
     seen.passes(2)
     assert waits(seen)["provisioning_unbound"] == 2

@@ -1,4 +1,4 @@
-"""What packing costs and what it compares: limits, twins, budgets of steps, free machines and pennies."""
+"""Bounds on the work of packing: limits, equal NodePools, step budgets, free nodes and tiny price differences."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_node_may_be_free() -> None:
     assert bought(plan(node_pool(), pods(9, {"cpu": "1"}), types=[free])) == ["free"] * 3
 
 
-def test_pennies_do_not_buy_a_swarm() -> None:
-    """Two machines cost more than one, if only for what every machine needs beside its price."""
+def test_a_tiny_saving_does_not_buy_many_small_nodes() -> None:
+    """Two nodes cost more than one, if only for the fee of each node."""
     small = shape("small", {"cpu": 2, "memory": "4Gi", "pods": 20}, [offering("on-demand", "z1", 0.0499)])
     large = shape("large", {"cpu": 20, "memory": "40Gi", "pods": 200}, [offering("on-demand", "z1", 0.5)])
     waiting = pods(19, {"cpu": "1"})
@@ -60,7 +60,7 @@ def test_a_real_saving_still_buys_small_nodes() -> None:
 
 
 def test_limits_that_do_not_bind_change_no_purchase() -> None:
-    """SCH-382: under limits machines are repeated as without, as long as the limits rule out no further type."""
+    """SCH-382: a filled node is repeated under limits as without them, as long as the limits rule out no further type."""
     waiting = many_classes(12, 40)
     free, limited = (plan(node_pool(limits=limits), waiting, types=inc(20)) for limits in ({}, {"cpu": "90000"}))
     assert (bought(limited), sizes(limited), left(limited)) == (bought(free), sizes(free), [])
@@ -77,7 +77,7 @@ def test_repeated_nodes_never_exceed_a_limit(cpu: int, nodes: int) -> None:
 
 @pytest.mark.speed
 def test_many_equal_limited_pools_cost_no_more_than_one() -> None:
-    """Pools alike but for their names are asked once; a filled machine is repeated under limits as without (33 s otherwise)."""
+    """Pools that differ only in name are evaluated once; a filled node is repeated under limits as without (33 s otherwise)."""
     pools = [node_pool(f"np{i}", limits={"cpu": "100000"}) for i in range(10)]
     begun = time.thread_time()
     result = bought_on_ec2(pools, many_classes(100, 50))

@@ -10,7 +10,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solver import solve
 from karpenter.state import virtual_pods
 from karpenter.state.virtual_pods import VirtualPods
-from support.builders import NOW, existing, indexes, machine, node_pool, pod, sizes, snapshot
+from support.builders import NOW, existing, indexes, node_and_claim, node_pool, pod, sizes, snapshot
 from support.instance_types import STD
 
 
@@ -23,7 +23,7 @@ def test_virtual_pods_never_take_the_place_of_real_ones() -> None:
     )
     virtual.set_pods("default/b", (msgspec.structs.replace(template, metadata=meta),))
     pool = node_pool()
-    there = machine("n", {"cpu": "2"})
+    there = node_and_claim("n", {"cpu": "2"})
     shown = replace(virtual.added_to(snapshot(pool, there, pod("real", {"cpu": "500m"}))), planned_nodes={"b-1": "n"})
     result = solve(build_problem(shown, indexes([pool], STD), NOW))
     assert (existing(result), sizes(result)) == ({"n": 1}, [1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from karpenter.api.core import Pod
 from karpenter.api.scheduling_constraints import Affinity
 from karpenter.model import labels
-from support.builders import existing, left, machine, node_pool, plan, pod, pods, pool_taint, sizes, tolerating
+from support.builders import existing, left, node_and_claim, node_pool, plan, pod, pods, pool_taint, sizes, tolerating
 from support.instance_types import inc, offering, shape
 from support.topology_builders import apart, app_pods, beside, even, to
 
@@ -16,27 +16,27 @@ _HALVES = (
 
 def test_a_pod_that_could_be_bought_for_leaves_the_only_node_to_one_that_could_not() -> None:
     """The larger one comes first and would take it (SCH-231)."""
-    there = machine("n1", {"cpu": "2"}, labels={"disk": "local"})
+    there = node_and_claim("n1", {"cpu": "2"}, labels={"disk": "local"})
     rigid = pod("rigid", {"cpu": "1"}, node_selector={"disk": "local"})
     result = plan(node_pool(), there, pod("easy", {"cpu": "1500m"}), rigid)
     assert (left(result), existing(result), sizes(result)) == ([], {"n1": 1}, [1])
 
 
 def test_where_no_order_helps_the_larger_pod_keeps_its_place() -> None:
-    there = machine("n1", {"cpu": "2"}, labels={"disk": "local"})
+    there = node_and_claim("n1", {"cpu": "2"}, labels={"disk": "local"})
     both = [pod(name, {"cpu": cpu}, node_selector={"disk": "local"}) for name, cpu in (("a", "1"), ("b", "1500m"))]
     assert left(plan(node_pool(), there, both)) == ["a"]
 
 
 def test_a_limit_on_nodes_leaves_out_no_more_of_spread_pods_than_it_must() -> None:
-    """Two machines are allowed, one per capacity type; a cap on one of the two would close the other as well."""
+    """Two nodes are allowed, one per capacity type; a cap on one of the two would close the other as well."""
     waiting = app_pods(3, {"cpu": "100m"}, spread=[even(labels.CAPACITY_TYPE)], affinity=apart(to()))
     result = plan(node_pool(limits={"nodes": "2"}), waiting, types=_HALVES)
     assert (left(result), sizes(result)) == (["web-002"], [1, 1])
 
 
 def test_under_limits_a_pod_that_others_want_to_be_near_is_served_before_them() -> None:
-    """One machine for three pods is allowed; without the small one nobody would have a place."""
+    """One node for three pods is allowed; without the small pod no pod would be placed."""
     wanted = pod("wanted", {"cpu": "100m"}, meta={"labels": {"app": "web"}})
     nearby = pods(3, {"cpu": "500m"}, prefix="nearby", affinity=beside(to(key=labels.CAPACITY_TYPE)))
     three = (shape("t", {"cpu": 8, "memory": "8Gi", "pods": 3}, [offering("on-demand", "z1", 1.0)]),)
@@ -62,7 +62,7 @@ def test_of_pods_alike_the_more_important_are_bought_for_whatever_their_age() ->
 
 
 def test_less_important_pods_do_not_use_up_a_limit_beside_the_important_ones() -> None:
-    """A machine large enough for both would leave nothing for the third."""
+    """A node large enough for both would leave nothing for the third."""
     tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=apart(to()))
     result = plan(node_pool(limits={"cpu": "124"}), tall, pods(20, {"cpu": "9"}, prefix="low"), types=inc(100))
     assert not [name for name in left(result) if name.startswith("web")]
@@ -87,8 +87,8 @@ def test_an_important_pod_that_waits_for_company_in_vain_takes_no_place_from_oth
 
 
 def test_a_less_important_pod_does_not_stay_where_it_was_planned_at_the_cost_of_an_important_one() -> None:
-    """Neither of the two may have a new machine, and the last pass had the place for the other."""
-    there = machine("n1", {"cpu": "1"}, labels={"disk": "local"})
+    """Limits allow a new node to neither pod, and the last pass planned the existing node for the other one."""
+    there = node_and_claim("n1", {"cpu": "1"}, labels={"disk": "local"})
     own = {"node_selector": {"disk": "local"}}
     old = pod("old", {"cpu": "1"}, status={"nominated_node_name": "n1"}, **own)
     assert left(plan(node_pool(), there, old, pod("new", {"cpu": "1"}, **own))) == ["new"]
@@ -97,13 +97,13 @@ def test_a_less_important_pod_does_not_stay_where_it_was_planned_at_the_cost_of_
 
 def test_of_equally_important_pods_one_that_has_a_choice_yields_before_the_less_important_do() -> None:
     rigid = {"node_selector": {"disk": "local"}}
-    there = [machine("local", {"cpu": "2"}, labels={"disk": "local"}), machine("plain", {"cpu": "2"})]
+    there = [node_and_claim("local", {"cpu": "2"}, labels={"disk": "local"}), node_and_claim("plain", {"cpu": "2"})]
     important = [_important("free", 1000, "2"), pod("bound", {"cpu": "1500m"}, priority=1000, **rigid)]
     assert left(plan(there, important, _important("low", 0, "1800m"))) == ["low"]
 
 
 def test_less_important_pods_that_cost_nobody_a_place_are_still_bought_for() -> None:
-    """What closes new machines to them is the limit of one pool; another has none."""
+    """The limit of one pool rules out new nodes for them; another pool has no limit."""
     pools = [node_pool("limited", limits={"cpu": "124"}), node_pool("free", template={"taints": (pool_taint("own"),)})]
     tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=apart(to()))
     low = pods(20, {"cpu": "9"}, prefix="low")

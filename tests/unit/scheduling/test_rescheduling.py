@@ -27,7 +27,7 @@ from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.questions import ReschedulingResult, UnreadyHosts, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
-from support.builders import NOW, flatten, machine, node_pool, pod, replaced, snapshot
+from support.builders import NOW, flatten, node_and_claim, node_pool, pod, replaced, snapshot
 from support.instance_types import STD, index_of, offering, shape
 
 _APART = Affinity(
@@ -45,7 +45,7 @@ def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
         name: pod(f"db-{name}", {"cpu": "100m"}, meta={"labels": {"app": "db"}}, node_name=name, affinity=_APART)
         for name in ("n1", "n3")
     }
-    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2", "n3")]
+    nodes = [node_and_claim(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2", "n3")]
     index = {"np": index_of(STD)}
     base = prepare_rescheduling(build_problem(snapshot(node_pool(), nodes, list(members.values())), index, NOW), index)
 
@@ -64,7 +64,7 @@ def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
 def test_what_a_pass_could_buy_is_kept_with_its_result_as_long_as_a_base_knows_that() -> None:
     """Were results found by its identity alone, another one could have that once it is gone."""
     mover, index, memory = pod("a", {"cpu": "100m"}, node_name="n1"), {"np": index_of(STD)}, DecisionMemory()
-    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
+    nodes = [node_and_claim(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
     problem = build_problem(snapshot(node_pool(limits={"cpu": "4"}), nodes, [mover]), index, NOW)
     base = prepare_rescheduling(problem, index, memory=memory)
     other, question = base.with_closed_nodes([]), WhatIf(((mover,),), frozenset({"claim-n1"}))
@@ -80,7 +80,7 @@ def test_what_a_pass_could_buy_is_kept_with_its_result_as_long_as_a_base_knows_t
 def test_anti_affinity_that_came_later_counts_for_pods_that_were_asked_about_before() -> None:
     mover = pod("db-0", {"cpu": "100m"}, meta={"labels": {"app": "db"}}, node_name="n1")
     guard = pod("guard", {"cpu": "100m"}, node_name="n2", affinity=_APART)
-    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
+    nodes = [node_and_claim(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
     index = {"np": index_of(STD)}
     memory = DecisionMemory()
 
@@ -102,7 +102,7 @@ def test_nodes_without_room_for_a_pod_cost_no_further_pass(
     """n2 has 300m left and is closed. Its opening is another question only for a pod that fits there."""
     mover = pod("mover", {"cpu": size}, node_name="n1")
     others = [pod(f"other-{name}", {"cpu": "700m"}, node_name=name) for name in ("n2", "n3")]
-    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2", "n3")]
+    nodes = [node_and_claim(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2", "n3")]
     index = {"np": index_of(STD)}
     problem = build_problem(snapshot(node_pool(), nodes, [mover, *others]), index, NOW)
     base = prepare_rescheduling(problem, index).with_closed_nodes(["claim-n2"])
@@ -150,7 +150,7 @@ def test_nothing_is_packed_where_all_that_pods_could_get_is_refused(
         pod(f"mover-{at}", {"cpu": "500m"}, node_name="n1", node_selector=selector)
         for at, selector in enumerate(selectors)
     ]
-    nodes = [machine("n1", {"cpu": "4", "pods": "10"}), machine("n2", {"cpu": room, "pods": "10"})]
+    nodes = [node_and_claim("n1", {"cpu": "4", "pods": "10"}), node_and_claim("n2", {"cpu": room, "pods": "10"})]
     index = {"np": index_of(types)}
     base = prepare_rescheduling(build_problem(snapshot(node_pool(), nodes, movers), index, NOW), index)
     removed = frozenset({"claim-n1"})
@@ -192,7 +192,7 @@ class _ToldMemory(DecisionMemory):
 )
 def test_pods_are_remembered_unless_a_volume_says_where_they_may_run(volume: Volume, is_remembered: bool) -> None:
     mover = pod("web-0", {"cpu": "100m"}, node_name="n1", volumes=(volume,))
-    nodes = [machine(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
+    nodes = [node_and_claim(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
     index = {"np": index_of(STD)}
     memory = _ToldMemory()
     for _ in range(2):
@@ -212,8 +212,8 @@ def test_a_pod_that_would_wait_for_a_starting_node_is_told_as_by_the_whole_plan(
     large, small = (pod(f"p{cpu}", {"cpu": cpu}, node_name="n1") for cpu in ("900m", "500m"))
     kept = pod("kept", {"cpu": "400m"}, node_name="n2")
     nodes = [
-        machine("n1", {"cpu": "2", "pods": "10"}),
-        machine("n2", {"cpu": "1", "pods": "10"}, initialized=False),
+        node_and_claim("n1", {"cpu": "2", "pods": "10"}),
+        node_and_claim("n2", {"cpu": "1", "pods": "10"}, initialized=False),
     ]
     own_pool = node_pool()
     wires = flatten([replaced(own_pool, spec=replaced(own_pool.spec, limits=limits)), nodes, large, small, kept])

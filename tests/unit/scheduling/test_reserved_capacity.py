@@ -1,4 +1,4 @@
-"""Reserved capacity: each reservation sells as many machines as it has units left (SCH §21)."""
+"""Reserved capacity: each reservation sells as many instances as it has units left (SCH §21)."""
 
 from __future__ import annotations
 

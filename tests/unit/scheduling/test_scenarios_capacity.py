@@ -1,4 +1,4 @@
-"""What is bought, how pods share it, and what existing machines and DaemonSets change: S-040 to S-093."""
+"""Which nodes are bought, which pods share them, and the effect of existing nodes and DaemonSets: S-040 to S-093."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from support.builders import (
     existing,
     expr,
     left,
-    machine,
     node,
+    node_and_claim,
     node_pool,
     owner,
     plan,
@@ -164,7 +164,7 @@ def test_huge_pages_are_no_ordinary_memory(huge: str, memory: int) -> None:
     assert instance_type.allocatable["memory"] == memory * 2**20 * 1000
 
 
-# -- machines that exist --------------------------------------------------------------------------------------------------
+# -- nodes that exist --------------------------------------------------------------------------------------------------
 
 
 def launched(**fields: object) -> NodeClaim:
@@ -189,7 +189,7 @@ def test_a_node_is_used_where_its_zone_is_acceptable(zones: tuple[str, ...], use
 
 def test_a_pod_that_exceeds_a_node_by_a_thousandth_gets_another() -> None:
     """S-062"""
-    there = machine("n", {"cpu": "1900m", "memory": "2Gi", "pods": 5})
+    there = node_and_claim("n", {"cpu": "1900m", "memory": "2Gi", "pods": 5})
     running = pod("r", {"cpu": "1001m"}, node_name="n")
     assert existing(plan(node_pool(), there, running, pod("p", {"cpu": "899m"}))) == {"n": 1}
     assert bought(plan(node_pool(), there, running, pod("p", {"cpu": "900m"}))) == ["small"]
@@ -197,8 +197,8 @@ def test_a_pod_that_exceeds_a_node_by_a_thousandth_gets_another() -> None:
 
 def test_initialised_nodes_are_filled_first() -> None:
     """S-063"""
-    starting = [machine(f"a{i:03}", {"cpu": "4"}, initialized=False) for i in range(100)]
-    result = plan(node_pool(), starting, machine("z", {"cpu": "4"}), pod("p", {"cpu": "1"}))
+    starting = [node_and_claim(f"a{i:03}", {"cpu": "4"}, initialized=False) for i in range(100)]
+    result = plan(node_pool(), starting, node_and_claim("z", {"cpu": "4"}), pod("p", {"cpu": "1"}))
     assert existing(result) == {"z": 1}
 
 
@@ -220,7 +220,7 @@ PASSING = [
 
 def tainted(obj: object, *, initialized: bool) -> tuple[Node, NodeClaim]:
     startup = {"startup_taints": (pool_taint("starting"),)}
-    return machine("n", {"cpu": "4"}, taints=[obj], initialized=initialized, **startup)  # type: ignore[list-item]
+    return node_and_claim("n", {"cpu": "4"}, taints=[obj], initialized=initialized, **startup)  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("obj", PASSING, ids=lambda obj: f"{obj.key}:{obj.effect}")
@@ -242,7 +242,7 @@ def test_any_other_taint_keeps_pods_off_a_starting_node() -> None:
 @pytest.mark.parametrize(("initialized", "used"), [(False, True), (True, False)])
 def test_a_device_the_kubelet_does_not_show_yet_is_taken_from_the_claim(initialized: bool, used: bool) -> None:
     """S-068"""
-    there, behind = machine("n", {"cpu": "4", "a/gpu": "0"}, initialized=initialized)
+    there, behind = node_and_claim("n", {"cpu": "4", "a/gpu": "0"}, initialized=initialized)
     promised = claim("claim-n", {"cpu": "4", "a/gpu": "1"}, provider_id="p://n", labels=behind.metadata.labels)
     result = plan(node_pool(), there, promised, pod("p", {"a/gpu": "1"}))
     assert bool(existing(result)) is used
@@ -266,7 +266,7 @@ def test_a_large_node_of_somebody_else_takes_all_small_pods() -> None:
 
 def test_a_pod_stays_planned_where_the_last_pass_planned_it() -> None:
     """A node that is nearly full when the other registers must not attract the pods planned for that one."""
-    nodes = [machine("a", {"cpu": "4"}), machine("b", {"cpu": "4"})]
+    nodes = [node_and_claim("a", {"cpu": "4"}), node_and_claim("b", {"cpu": "4"})]
     waiting = pod("p", {"cpu": "1"}, status={"nominated_node_name": "b", "conditions": pod("x").status.conditions})
     assert existing(plan(node_pool(), nodes, waiting)) == {"b": 1}
 

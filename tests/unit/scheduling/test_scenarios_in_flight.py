@@ -1,4 +1,4 @@
-"""Machines that were planned a moment ago: pods that wait for them ask for nothing more (S-060 with S-150 to S-186)."""
+"""In-flight NodeClaims: pods planned for them get no further nodes (S-060 with S-150 to S-186)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from support.builders import (
     existing,
     expr,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -97,14 +97,14 @@ def test_pods_share_nodes_of_the_lighter_pool_when_the_heavier_is_exhausted() ->
 
 
 def test_limits_count_what_a_claim_may_become() -> None:
-    """S-103: the second pod would need a second machine of 2 CPU."""
+    """S-103: the second pod would need a second node of 2 CPU."""
     pool = node_pool(limits={"cpu": "2"})
     first, second = pod("a", {"cpu": "1750m"}), pod("b", {"cpu": "1750m"})
     result = plan(pool, first)
     assert result.new_claims[0].instance_types == ("small",)
     both = plan(pool, first, second)
     assert (sizes(both), len(left(both)), categories(both)) == ([1], 1, {"limits"})
-    later = plan(pool, machine("n", {"cpu": "2"}), pod("r", {"cpu": "1750m"}, node_name="n"), second)
+    later = plan(pool, node_and_claim("n", {"cpu": "2"}), pod("r", {"cpu": "1750m"}, node_name="n"), second)
     assert (left(later), categories(later)) == (["b"], {"limits"})
 
 
@@ -121,14 +121,14 @@ def test_the_limit_of_nodes_counts_nodes_and_claims_in_flight() -> None:
     together = plan(pool, pods(15, {"cpu": "10m"}))
     assert (sizes(together), len(left(together))) == ([5, 5], 5)
     assert details(together) == "node limits have been exhausted for nodepool (NodePool=np)"
-    full = [machine("n", {"cpu": "1"}), pod("r", {"cpu": "1"}, node_name="n"), claim("c", None, deleted=False)]
+    full = [node_and_claim("n", {"cpu": "1"}), pod("r", {"cpu": "1"}, node_name="n"), claim("c", None, deleted=False)]
     later = plan(pool, full, pod("p", {"cpu": "7"}))
     assert details(later) == "node limits have been exhausted for nodepool (NodePool=np)"
 
 
 def test_usage_beyond_the_limit_buys_nothing_and_removes_nothing() -> None:
     """S-106, SCH-386"""
-    over = machine("n", {"cpu": "100"})
+    over = node_and_claim("n", {"cpu": "100"})
     pool = node_pool(limits={"cpu": "20"})
     result = plan(
         pool, over, pod("r", {"cpu": "99500m"}, node_name="n"), pod("p", {"cpu": "1"}), pod("q", {"cpu": "100m"})
@@ -139,13 +139,13 @@ def test_usage_beyond_the_limit_buys_nothing_and_removes_nothing() -> None:
 def test_a_leaving_node_does_not_count_against_limits() -> None:
     """SCH-381"""
     pool = node_pool(limits={"cpu": "2"})
-    assert bought(plan(pool, machine("n", {"cpu": "2"}, deleted=True), pod("p", {"cpu": "1"}))) == ["small"]
+    assert bought(plan(pool, node_and_claim("n", {"cpu": "2"}, deleted=True), pod("p", {"cpu": "1"}))) == ["small"]
 
 
 def test_a_preference_is_given_up_for_existing_nodes_when_limits_run_out() -> None:
-    """SCH-250 with SCH-382: the preferred zone could be bought but for the limit, so the machine there is serves."""
+    """SCH-250 with SCH-382: the limit rules out a new node in the preferred zone, so the existing node takes the pod."""
     preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
-    there = machine("n", {"cpu": "4"}, labels={labels.ZONE: "z1"})
+    there = node_and_claim("n", {"cpu": "4"}, labels={labels.ZONE: "z1"})
     result = plan(node_pool(limits={"cpu": "4"}), there, pod("p", {"cpu": "1"}, affinity=preferred))
     assert (existing(result), left(result)) == ({"n": 1}, [])
 

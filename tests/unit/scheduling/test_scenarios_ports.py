@@ -1,4 +1,4 @@
-"""Ports of the host: who may share a machine with whom (S-069, S-090, S-123, SCH-415 to SCH-419)."""
+"""Host ports: which pods may share a node (S-069, S-090, S-123, SCH-415 to SCH-419)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.builders import (
     details,
     existing,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     owner,
     plan,
@@ -74,8 +74,8 @@ def test_two_pods_on_one_port_need_two_nodes() -> None:
     ],
 )
 def test_ports_collide_by_number_protocol_and_address(one: Port, other: Port, collide: bool) -> None:
-    """S-123, SCH-416: on new machines as on those that exist."""
-    there = machine("n", {"cpu": "4"})
+    """S-123, SCH-416: on new nodes as on those that exist."""
+    there = node_and_claim("n", {"cpu": "4"})
     assert sizes(plan(node_pool(), on_port("p", one), on_port("q", other))) == ([1, 1] if collide else [2])
     bound = on_port("p", one, node_name="n")
     assert existing(plan(node_pool(), there, bound, on_port("q", other))) == ({} if collide else {"n": 1})
@@ -108,7 +108,7 @@ def test_every_container_that_keeps_running_takes_its_ports(fields: dict[str, ob
 def test_a_finished_pod_has_given_its_port_back(phase: str) -> None:
     """SCH-419"""
     done = on_port("p", node_name="n", status={"phase": phase})
-    assert existing(plan(node_pool(), machine("n", {"cpu": "4"}), done, on_port("q"))) == {"n": 1}
+    assert existing(plan(node_pool(), node_and_claim("n", {"cpu": "4"}), done, on_port("q"))) == {"n": 1}
 
 
 def test_pods_on_ports_share_nodes_with_any_other() -> None:
@@ -142,14 +142,14 @@ def test_a_daemon_blocks_only_the_pools_it_runs_on() -> None:
 
 def test_a_daemon_still_to_come_has_its_port_on_an_existing_node() -> None:
     """SCH-419 Beyond: the reference looks at bound pods only, and the daemon would find its port taken."""
-    there = machine("n", {"cpu": "4"})
+    there = node_and_claim("n", {"cpu": "4"})
     assert existing(plan(there, daemon_on_port(), on_port("p"))) == {}
     assert existing(plan(there, daemon_on_port(), on_port("p", (9090, "TCP", "")))) == {"n": 1}
 
 
 def test_a_daemon_that_runs_already_is_not_in_its_own_way() -> None:
     """SCH-417: its port is taken once, and another pod may have another port."""
-    there = machine("n", {"cpu": "4"})
+    there = node_and_claim("n", {"cpu": "4"})
     bound = on_port("d-1", node_name="n", meta={"owner_references": (owner("DaemonSet", "d"),)})
     assert existing(plan(there, daemon_on_port(), bound, on_port("p", (9090, "TCP", "")))) == {"n": 1}
     assert existing(plan(there, daemon_on_port(), bound, on_port("p"))) == {}

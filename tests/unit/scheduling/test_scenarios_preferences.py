@@ -18,7 +18,7 @@ from support.builders import (
     existing,
     expr,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -62,7 +62,7 @@ def test_the_first_alternative_that_can_be_had_is_taken(terms: list[object], exp
 
 def test_an_alternative_is_given_up_for_the_next_when_neighbours_close_it() -> None:
     """S-200 with S-182: terms are tried one by one, whatever made the first fail."""
-    there = machine("n", {"cpu": "1m"}, labels={ZONE: "z1"})
+    there = node_and_claim("n", {"cpu": "1m"}, labels={ZONE: "z1"})
     guard = pod("g", node_name="n", meta={"labels": {"app": "web"}})
     either = affinity(in_zone("z1"), in_zone("z2"), pod_anti_affinity=near(to(key=ZONE)))  # type: ignore[arg-type]
     result = plan(node_pool(), there, guard, pod("p", {"cpu": "1"}, affinity=either))
@@ -106,7 +106,7 @@ def test_soft_taints_are_tolerated_last_of_all() -> None:
 @pytest.mark.parametrize("soft", [True, False])
 def test_a_node_with_a_soft_taint_is_used_when_nothing_else_is_to_be_had(soft: bool) -> None:
     """S-122, SCH-250f"""
-    there = machine("n", {"cpu": "4"}, taints=[taint("team", "PreferNoSchedule" if soft else "NoSchedule")])
+    there = node_and_claim("n", {"cpu": "4"}, taints=[taint("team", "PreferNoSchedule" if soft else "NoSchedule")])
     result = plan(there, pod("p", {"cpu": "1"}))
     assert (existing(result), left(result)) == (({"n": 1}, []) if soft else ({}, ["p"]))
 
@@ -118,15 +118,15 @@ def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
     assert cluster.per_node() == [1, 1, 1]
 
 
-# -- machines that are there ------------------------------------------------------------------------------------------------
+# -- nodes that are there ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("options", "expected"), [(SchedulingOptions(), {}), (IGNORE, {"n": 1})], ids=["respect", "SCH-252-ignore"]
 )
 def test_a_wish_may_cost_a_node_unless_told_otherwise(options: SchedulingOptions, expected: dict[str, int]) -> None:
-    """SCH-251: while a wish is held it counts as a must, so a machine is bought for it."""
-    there = machine("n", {"cpu": "4"}, labels={ZONE: "z1"})
+    """SCH-251: until it is relaxed, a preference counts as a requirement, so a node is bought for it."""
+    there = node_and_claim("n", {"cpu": "4"}, labels={ZONE: "z1"})
     preferring_pod = pod("p", {"cpu": "1"}, affinity=wishing((1, in_zone("z2"))))
     result = plan(node_pool(), there, preferring_pod, options=options)
     assert (existing(result), left(result)) == (expected, [])
@@ -134,7 +134,7 @@ def test_a_wish_may_cost_a_node_unless_told_otherwise(options: SchedulingOptions
 
 def test_each_pod_gives_up_no_more_than_it_must() -> None:
     """SCH-241: pods of one kind may end up with different preferences kept."""
-    there = [machine(f"n{zone}", {"cpu": "2"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
+    there = [node_and_claim(f"n{zone}", {"cpu": "2"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
     result = plan(there, app_pods(4, {"cpu": "1"}, affinity=wishing((1, in_zone("z2")))))
     assert (existing(result), left(result)) == ({"nz1": 2, "nz2": 2}, [])
 
@@ -143,7 +143,7 @@ def test_each_pod_gives_up_no_more_than_it_must() -> None:
 
 
 def test_with_policy_ignore_a_pod_joins_nodes_against_its_wish() -> None:
-    """S-205: the reference joins the machine with fewest pods; which one it is is left to the packing here, a third is never
+    """S-205: the reference joins the node with fewest pods; which one it is is left to the packing here, a third is never
     opened.
     """
     pinned = [pods(count, prefix=zone, node_selector={ZONE: zone}) for zone, count in (("z1", 1), ("z2", 2))]
@@ -192,7 +192,9 @@ def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
 )
 def test_a_soft_spread_that_cannot_hold_keeps_nobody_waiting(spread: object) -> None:
     """S-221"""
-    cluster = PlannedCluster(node_pool(labels={ZONE: "z1"}), machine("other", {"cpu": "1m"}, labels={ZONE: "z3"}))
+    cluster = PlannedCluster(
+        node_pool(labels={ZONE: "z1"}), node_and_claim("other", {"cpu": "1m"}, labels={ZONE: "z3"})
+    )
     assert left(cluster.batch(app_pods(6, {"cpu": "1"}, spread=[spread]))) == []  # type: ignore[list-item]
     assert cluster.counts() == {"z1": 6}
 

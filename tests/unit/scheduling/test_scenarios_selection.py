@@ -25,8 +25,8 @@ from support.builders import (
     existing,
     expr,
     left,
-    machine,
     node,
+    node_and_claim,
     node_pool,
     owner,
     plan,
@@ -184,7 +184,7 @@ def test_a_live_pool_serves_beside_a_deleting_one() -> None:
 
 def test_pods_of_a_leaving_node_are_planned_with_the_waiting_ones() -> None:
     """S-013"""
-    leaving = machine("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
+    leaving = node_and_claim("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
     moving = [pod(f"m{i}", {"cpu": "100m"}, node_name="n") for i in range(3)]
     result = plan(node_pool(), leaving, moving, pods(2, {"cpu": "100m"}))
     assert (sizes(result), existing(result), left(result)) == ([5], {}, [])
@@ -207,7 +207,7 @@ def test_pods_of_a_leaving_node_are_planned_with_the_waiting_ones() -> None:
 )
 def test_only_pods_that_will_need_a_place_leave_with_their_node(bound: dict[str, object], moved: int) -> None:
     """S-014, S-015, SCH-060"""
-    leaving = machine("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
+    leaving = node_and_claim("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
     result = plan(node_pool(), leaving, pod("p", {"cpu": "1"}, node_name="n", **bound))  # type: ignore[arg-type]
     assert sum(sizes(result)) == moved
     assert result.unschedulable == ()
@@ -227,15 +227,15 @@ def test_only_pods_that_will_need_a_place_leave_with_their_node(bound: dict[str,
 )
 def test_a_pod_no_budget_will_ever_let_go_needs_no_other_place(budgets: list[object], moved: int) -> None:
     """S-016, SCH-062"""
-    leaving = machine("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
+    leaving = node_and_claim("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
     bound = pod("p", {"cpu": "1"}, node_name="n", meta={"labels": {"app": "a"}})
     assert sum(sizes(plan(node_pool(), leaving, bound, budgets))) == moved
 
 
 def moved(affinity_of_pod: Affinity) -> Solution:
-    """A pod of a leaving machine, and another machine that carries a label only its owner may set."""
-    leaving = machine("old", {"cpu": "8"}, deleted=True)
-    there = machine("there", {"cpu": "8"}, labels={"karpenter.sh/mine": "yes"})
+    """A pod on a terminating node, and another node with a label that only its owner may set."""
+    leaving = node_and_claim("old", {"cpu": "8"}, deleted=True)
+    there = node_and_claim("there", {"cpu": "8"}, labels={"karpenter.sh/mine": "yes"})
     return plan(node_pool(), leaving, there, pod("p", {"cpu": "1"}, node_name="old", affinity=affinity_of_pod))
 
 
@@ -243,7 +243,7 @@ def test_a_pod_that_must_leave_its_node_is_not_asked_again_which_labels_it_may_n
     """SCH-063: it was let in once; a waiting pod would be refused."""
     restricted = where("karpenter.sh/mine", "In", "yes")
     assert existing(moved(restricted)) == {"there": 1}
-    waiting = plan(node_pool(), machine("there", {"cpu": "8"}), pod("p", {"cpu": "1"}, affinity=restricted))
+    waiting = plan(node_pool(), node_and_claim("there", {"cpu": "8"}), pod("p", {"cpu": "1"}, affinity=restricted))
     assert categories(waiting) == {"pod"}
 
 

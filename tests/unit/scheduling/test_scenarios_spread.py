@@ -13,7 +13,7 @@ from support.builders import (
     categories,
     expr,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     pod,
     pods,
@@ -91,7 +91,7 @@ def test_no_selector_means_nobody_so_nobody_is_spread() -> None:
 
 def test_no_selector_counts_no_bound_pods_either() -> None:
     """SCH-500 Beyond: the reference counts the whole namespace."""
-    there = machine("a", {"cpu": "4"}, labels={ZONE: "z1"})
+    there = node_and_claim("a", {"cpu": "4"}, labels={ZONE: "z1"})
     cluster = PlannedCluster(in_zones("z1"), there, [running(f"w{n}", "a") for n in range(3)])
     cluster.batch(app_pods(1, spread=[even(HOST, selector=None)]))
     assert cluster.host_of("web-000") == "a"
@@ -107,7 +107,7 @@ def test_no_selector_counts_no_bound_pods_either() -> None:
 def test_a_zone_that_only_a_node_has_counts_as_well(
     there: str, zones: tuple[str, ...], count: int, expected: dict[str, int], failing: int
 ) -> None:
-    full = machine("old", {"cpu": "100m"}, labels={ZONE: there})
+    full = node_and_claim("old", {"cpu": "100m"}, labels={ZONE: there})
     cluster = PlannedCluster(in_zones(*zones), full, running("first", "old"))
     result = cluster.batch(app_pods(count, {"cpu": "1100m"}, spread=[even()]))
     assert (cluster.counts(), len(left(result)), categories(result)) == (expected, failing, {"topology"})
@@ -116,7 +116,7 @@ def test_a_zone_that_only_a_node_has_counts_as_well(
 @pytest.mark.parametrize("there", [5, 3])
 def test_a_crowded_zone_blocks_no_other(there: int) -> None:
     """SCH-549: pods keep going to the emptiest domain, even while another is above the skew."""
-    full = machine("old", {"cpu": "1m"}, labels={ZONE: "z1"})
+    full = node_and_claim("old", {"cpu": "1m"}, labels={ZONE: "z1"})
     cluster = PlannedCluster(node_pool(), full, [running(f"old-{n}", "old") for n in range(there)])
     result = cluster.batch(app_pods(4, {"cpu": "1"}, spread=[even()]))
     assert (left(result), cluster.counts()) == ([], {"z1": there, "z2": 2, "z3": 2})
@@ -134,7 +134,7 @@ def test_pods_are_spread_over_capacity_types() -> None:
 
 @pytest.mark.parametrize(("soft", "expected"), [(False, 2), (True, 5)], ids=["S-159-hard", "S-159-soft"])
 def test_a_capacity_type_no_pool_offers_any_more_counts(soft: bool, expected: int) -> None:
-    full = machine("old", {"cpu": "1m"}, labels={KIND: "spot", ZONE: "z1"})
+    full = node_and_claim("old", {"cpu": "1m"}, labels={KIND: "spot", ZONE: "z1"})
     pool = node_pool(requirements=[wanted(KIND, "In", "on-demand")])
     cluster = PlannedCluster(pool, full, running("first", "old"))
     result = cluster.batch(app_pods(5, {"cpu": "1"}, spread=[even(KIND, soft=soft)]))
@@ -144,7 +144,7 @@ def test_a_capacity_type_no_pool_offers_any_more_counts(soft: bool, expected: in
 
 def test_an_architecture_no_pool_offers_any_more_counts() -> None:
     """S-160"""
-    full = machine("old", {"cpu": "1m"}, labels={ARCH: "amd64", ZONE: "z1"})
+    full = node_and_claim("old", {"cpu": "1m"}, labels={ARCH: "amd64", ZONE: "z1"})
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(ARCH, "In", "arm64")])
     cluster = PlannedCluster(pool, full, running("first", "old"))
     result = cluster.batch(app_pods(5, {"cpu": "2"}, spread=[even(ARCH)]))
@@ -153,7 +153,7 @@ def test_an_architecture_no_pool_offers_any_more_counts() -> None:
 
 @pytest.mark.parametrize(("skew", "expected"), [(1, [1, 1, 1, 1]), (4, [4])], ids=["S-161", "S-161-skew-4"])
 def test_pods_are_spread_over_hosts(skew: int, expected: list[int]) -> None:
-    """S-161, SCH-541: a machine may always be bought empty, so the smallest count is none."""
+    """S-161, SCH-541: a new empty node is always possible, so the minimum count over hosts is 0."""
     cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(4, spread=[even(HOST, skew)]))) == []
     assert cluster.per_node() == expected
@@ -263,7 +263,7 @@ _TERMINATING = {"deletion_timestamp": NOW}
 )
 def test_only_living_bound_pods_of_the_namespace_count(bound: dict[str, object], counts: bool) -> None:
     """S-167, SCH-500"""
-    full = [machine("old", {"cpu": "1m"}, labels={ZONE: "z1"}), machine("unzoned", {"cpu": "1m"})]
+    full = [node_and_claim("old", {"cpu": "1m"}, labels={ZONE: "z1"}), node_and_claim("unzoned", {"cpu": "1m"})]
     fields = dict(bound)
     on = str(fields.pop("on", "old"))
     cluster = PlannedCluster(in_zones("z1", "z2"), full, running("there", on, **fields))
@@ -273,7 +273,7 @@ def test_only_living_bound_pods_of_the_namespace_count(bound: dict[str, object],
 
 def test_a_host_without_its_label_is_known_by_its_name() -> None:
     """SCH-500"""
-    node, own = machine("old", {"cpu": "4"}, labels={HOST: ""})
+    node, own = node_and_claim("old", {"cpu": "4"}, labels={HOST: ""})
     bare = {key: value for key, value in node.metadata.labels.items() if key != HOST}
     unlabelled = type(node)(
         metadata=type(node.metadata)(name="old", uid="uid-old", labels=bare), spec=node.spec, status=node.status

@@ -12,7 +12,7 @@ from support.builders import (
     ANY_CAPACITY,
     details,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     pod,
     pool_taint,
@@ -79,7 +79,9 @@ def test_two_apps_with_one_selector_are_counted_together() -> None:
 
 @pytest.mark.parametrize(("policy", "expected"), [("Ignore", 1), ("Honor", 5)], ids=["S-173-Ignore", "S-173-Honor"])
 def test_tainted_nodes_are_domains_unless_taints_are_honoured(policy: str, expected: int) -> None:
-    closed = [machine(name, {"cpu": "4"}, labels={RACK: name}, taints=[taint("closed")]) for name in ("foo", "bar")]
+    closed = [
+        node_and_claim(name, {"cpu": "4"}, labels={RACK: name}, taints=[taint("closed")]) for name in ("foo", "bar")
+    ]
     cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "baz")]), closed)
     cluster.batch(app_pods(5, spread=[even(RACK, node_taints_policy=policy)]))
     assert cluster.counts(RACK) == {"baz": expected}
@@ -87,7 +89,7 @@ def test_tainted_nodes_are_domains_unless_taints_are_honoured(policy: str, expec
 
 @pytest.mark.parametrize(("policy", "expected"), [("Ignore", 1), ("Honor", 5)], ids=["S-174-Ignore", "S-174-Honor"])
 def test_nodes_a_pod_may_not_use_are_domains_when_affinity_is_ignored(policy: str, expected: int) -> None:
-    there = [machine(name, {"cpu": "4"}, labels={RACK: name, "team": "x"}) for name in ("foo", "bar")]
+    there = [node_and_claim(name, {"cpu": "4"}, labels={RACK: name, "team": "x"}) for name in ("foo", "bar")]
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "baz")], labels={"team": "mine"})
     cluster = PlannedCluster(pool, there)
     spread = even(RACK, node_affinity_policy=policy)
@@ -126,7 +128,7 @@ def test_a_soft_spread_that_can_be_kept_is_kept(key: str) -> None:
 
 
 def test_a_soft_spread_gives_way_only_as_far_as_it_must() -> None:
-    """SCH-250e: as many machines as limits allow; who goes where on them is up to kube-scheduler's scores."""
+    """SCH-250e: as many nodes as limits allow; kube-scheduler's scores decide which pod goes where on them."""
     cluster = PlannedCluster(node_pool(limits={"nodes": 2}))
     result = cluster.batch(app_pods(4, spread=[even(HOST, soft=True)]))
     assert (left(result), len(result.new_claims)) == ([], 2)
@@ -147,19 +149,19 @@ def test_a_hard_spread_holds_under_policy_ignore() -> None:
     assert cluster.per_node() == [1, 1, 1]
 
 
-# -- machines that exist ------------------------------------------------------------------------------------------------
+# -- nodes that exist ------------------------------------------------------------------------------------------------
 
 
 def test_pods_fill_existing_nodes_as_far_as_the_skew_allows() -> None:
     """SCH-541, SCH-548"""
-    there = [machine(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2", "z3")]
+    there = [node_and_claim(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2", "z3")]
     cluster = PlannedCluster(node_pool(), there)
     result = cluster.batch(app_pods(9, {"cpu": "100m"}, spread=[even()]))
     assert (sizes(result), cluster.counts()) == ([], {"z1": 3, "z2": 3, "z3": 3})
 
 
 def test_a_full_existing_zone_is_bought_for() -> None:
-    there = [machine(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
+    there = [node_and_claim(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
     cluster = PlannedCluster(node_pool(), there)
     result = cluster.batch(app_pods(6, {"cpu": "100m"}, spread=[even()]))
     assert (sizes(result), cluster.counts()) == ([2], {"z1": 2, "z2": 2, "z3": 2})
@@ -167,14 +169,14 @@ def test_a_full_existing_zone_is_bought_for() -> None:
 
 def test_an_existing_node_without_the_label_takes_no_pod_that_spreads_by_it() -> None:
     """SCH-520: kube-scheduler refuses such a node as well."""
-    cluster = PlannedCluster(node_pool(), machine("bare", {"cpu": "8"}))
+    cluster = PlannedCluster(node_pool(), node_and_claim("bare", {"cpu": "8"}))
     result = cluster.batch(app_pods(1, {"cpu": "100m"}, spread=[even()]))
     assert (sizes(result), cluster.host_of("web-000") == "bare") == ([1], False)
 
 
 def test_a_pod_that_leaves_no_longer_counts_where_it_was() -> None:
     """SCH-500: pods of the pass are counted where they go."""
-    leaving = machine("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
+    leaving = node_and_claim("old", {"cpu": "8"}, labels={ZONE: "z1"}, deleted=True)
     moving = [
         pod(
             f"old-{n}",
@@ -201,7 +203,7 @@ def test_larger_fleets_stay_even_to_the_last_pod() -> None:
 
 def test_the_text_names_the_constraint_and_the_counts() -> None:
     """SCH-523"""
-    full = machine("old", {"cpu": "1m"}, labels={ZONE: "z3"})
+    full = node_and_claim("old", {"cpu": "1m"}, labels={ZONE: "z3"})
     cluster = PlannedCluster(in_zones("z1", "z2"), full)
     result = cluster.batch(app_pods(3, {"cpu": "1"}, spread=[even()]))
     assert details(result) == (
@@ -213,7 +215,7 @@ def test_the_text_names_the_constraint_and_the_counts() -> None:
 
 def test_the_text_counts_at_most_25_domains() -> None:
     """SCH-523"""
-    full = [machine(f"n{n:02}", {"cpu": "1m"}, labels={RACK: f"r{n:02}"}) for n in range(30)]
+    full = [node_and_claim(f"n{n:02}", {"cpu": "1m"}, labels={RACK: f"r{n:02}"}) for n in range(30)]
     result = PlannedCluster(node_pool(), full).batch(app_pods(1, {"cpu": "1"}, spread=[even(RACK)]))
     assert "r24: 0 and 5 other(s), podDomains = example.com/rack Exists" in details(result)
     assert "r25" not in details(result)

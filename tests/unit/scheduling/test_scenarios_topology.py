@@ -19,7 +19,7 @@ from support.builders import (
     details,
     existing,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -53,7 +53,7 @@ def running(name: str, on: str, app: str = "web", **fields: object) -> Pod:
 
 def full(name: str, zone: str) -> object:
     """A node without room, in a zone."""
-    return machine(name, {"cpu": "1m"}, labels={ZONE: zone})
+    return node_and_claim(name, {"cpu": "1m"}, labels={ZONE: zone})
 
 
 # -- affinity by host ---------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_a_pod_shares_the_node_of_the_one_it_follows(follower_first: bool) -> No
 
 
 def test_followers_take_no_more_room_than_the_node_of_their_leader_has() -> None:
-    """S-175, S-176: a machine for nobody but followers would stay without them."""
+    """S-175, S-176: on a second node the followers would be without their leader, so the scheduler would bind none there."""
     cluster = PlannedCluster(node_pool())
     result = cluster.batch(app_pods(1), app_pods(9, app="db", affinity=beside(to())))
     assert (cluster.per_node(), len(left(result)), categories(result)) == ([5], 5, {"topology"})
@@ -87,14 +87,14 @@ def test_pods_that_must_share_one_host_get_exactly_one() -> None:
 
 def test_pods_that_must_share_one_host_get_one_large_enough() -> None:
     """S-176, SCH-555: as many as possible are served at once, for none can begin anew later."""
-    cluster = PlannedCluster(node_pool(), machine("small", {"cpu": "2"}))
+    cluster = PlannedCluster(node_pool(), node_and_claim("small", {"cpu": "2"}))
     result = cluster.batch(app_pods(4, {"cpu": "1"}, affinity=beside(to())))
     assert (existing(result), sizes(result), left(result)) == ({}, [4], [])
 
 
 def test_a_host_where_one_of_them_is_takes_the_others() -> None:
     """SCH-555: even where another node has more room."""
-    there = [machine("a", {"cpu": "8"}), machine("b", {"cpu": "2"})]
+    there = [node_and_claim("a", {"cpu": "8"}), node_and_claim("b", {"cpu": "2"})]
     cluster = PlannedCluster(node_pool(), there, running("first", "b"))
     result = cluster.batch(app_pods(3, {"cpu": "1"}, affinity=beside(to())))
     assert (existing(result), sizes(result), len(left(result))) == ({"b": 2}, [], 1)
@@ -102,7 +102,7 @@ def test_a_host_where_one_of_them_is_takes_the_others() -> None:
 
 def test_followers_by_host_go_to_each_host_with_a_leader() -> None:
     """SCH-555"""
-    there = [machine(name, {"cpu": "2"}) for name in ("a", "b", "c")]
+    there = [node_and_claim(name, {"cpu": "2"}) for name in ("a", "b", "c")]
     cluster = PlannedCluster(node_pool(), there, running("one", "a"), running("two", "c"))
     result = cluster.batch(app_pods(4, {"cpu": "1"}, app="db", affinity=beside(to())))
     assert (existing(result), left(result)) == ({"a": 2, "c": 2}, [])
@@ -136,7 +136,7 @@ def test_several_nodes_of_one_company_are_all_in_one_zone() -> None:
 
 def test_only_the_first_of_a_company_may_begin_a_zone() -> None:
     """S-178 differs from the reference, which buys in both zones: kube-scheduler lets a pod begin only where no pod it means is
-    anywhere, so the second machine would stay empty.
+    anywhere, so the second node would stay empty.
     """
     cluster = PlannedCluster(node_pool())
     both = [app_pods(1, prefix=zone, affinity=beside(to(key=ZONE)), **at(zone)) for zone in ("z2", "z3")]
@@ -159,7 +159,10 @@ def test_a_company_that_is_somewhere_begins_nowhere_else(bound: bool) -> None:
 
 def test_a_pod_on_a_node_without_the_label_keeps_no_company_from_beginning() -> None:
     """SCH-555 as kube-scheduler reads it: only pods in some domain count."""
-    there = [machine("bare", {"cpu": "2"}, labels={"team": "x"}), machine("racked", {"cpu": "2"}, labels={RACK: "r1"})]
+    there = [
+        node_and_claim("bare", {"cpu": "2"}, labels={"team": "x"}),
+        node_and_claim("racked", {"cpu": "2"}, labels={RACK: "r1"}),
+    ]
     first = app_pods(1, {"cpu": "1"}, prefix="first", node_selector={"team": "x"})
     result = plan(there, first, app_pods(1, {"cpu": "500m"}, affinity=beside(to(key=RACK))))
     assert (existing(result), left(result)) == ({"bare": 1, "racked": 1}, [])
@@ -168,8 +171,8 @@ def test_a_pod_on_a_node_without_the_label_keeps_no_company_from_beginning() -> 
 def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
     """SCH-555 as kube-scheduler reads it: terms hold together or begin together."""
     there = [
-        machine("bare", {"cpu": "100m"}, labels={ZONE: "z1"}),
-        machine("racked", {"cpu": "2"}, labels={ZONE: "z1", RACK: "r1"}),
+        node_and_claim("bare", {"cpu": "100m"}, labels={ZONE: "z1"}),
+        node_and_claim("racked", {"cpu": "2"}, labels={ZONE: "z1", RACK: "r1"}),
     ]
     both = beside(to(key=ZONE), to(key=RACK))
     waiting = app_pods(1, {"cpu": "1"}, affinity=both)
@@ -263,7 +266,7 @@ def test_pods_that_repel_each_other_never_share_a_host(repelling: str, larger: s
 
 def test_pods_that_repel_their_own_kind_get_a_host_each() -> None:
     """S-181, SCH-560"""
-    cluster = PlannedCluster(node_pool(), machine("there", {"cpu": "8"}))
+    cluster = PlannedCluster(node_pool(), node_and_claim("there", {"cpu": "8"}))
     result = cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=apart(to())))
     assert (existing(result), cluster.per_node()) == ({"there": 1}, [1, 1, 1, 1])
 
@@ -349,7 +352,7 @@ _NAMED = LabelSelector(match_labels={labels.NAMESPACE_NAME: "other"})
 )
 def test_whom_a_term_means_depends_on_namespaces(fields: dict[str, object], means: bool) -> None:
     """S-185, SCH-486: for those it wants near as for those it wants far."""
-    there = [machine("a", {"cpu": "4"}), running("leader", "a", meta={"namespace": "other"})]
+    there = [node_and_claim("a", {"cpu": "4"}), running("leader", "a", meta={"namespace": "other"})]
     term = to(**fields)
     follower = app_pods(1, {"cpu": "100m"}, app="db", affinity=beside(term))
     assert existing(plan(node_pool(), there, follower)) == ({"a": 1} if means else {})

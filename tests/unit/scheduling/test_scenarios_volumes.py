@@ -20,7 +20,7 @@ from support.builders import (
     existing,
     expr,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -72,7 +72,9 @@ def test_a_node_is_bought_where_the_volume_is() -> None:
 
 
 def test_a_node_elsewhere_is_no_place_for_a_pod_with_a_volume() -> None:
-    there = [machine(name, {"cpu": "4"}, labels={labels.ZONE: zone}) for name, zone in (("a", "z1"), ("b", "z3"))]
+    there = [
+        node_and_claim(name, {"cpu": "4"}, labels={labels.ZONE: zone}) for name, zone in (("a", "z1"), ("b", "z3"))
+    ]
     result = plan(POOL, there, zonal("v", "z3"), pvc("disk", "v"), user("p", "disk", requests={"cpu": "1"}))
     assert existing(result) == {"b": 1}
 
@@ -101,7 +103,7 @@ def test_volumes_in_one_of_two_zones_leave_room_for_anti_affinity() -> None:
 
 def test_a_claim_shared_by_many_is_attached_once() -> None:
     """S-138"""
-    there = machine("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
+    there = node_and_claim("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
     many = [user(f"p{number}", "disk", requests={"cpu": "10m"}) for number in range(100)]
     result = plan(POOL, there, csi_node("n", **{DRIVER: 1}), zonal("v", "z1"), pvc("disk", "v"), many)
     assert existing(result) == {"n": 100}
@@ -109,7 +111,7 @@ def test_a_claim_shared_by_many_is_attached_once() -> None:
 
 def test_a_node_takes_as_many_volumes_as_its_driver_attaches() -> None:
     """SCH-470"""
-    there = machine("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
+    there = node_and_claim("n", {"cpu": "100", "pods": "200"}, labels={labels.ZONE: "z1"})
     disks = [obj for n in range(5) for obj in (zonal(f"v{n}", "z1"), pvc(f"disk{n}", f"v{n}"))]
     many = [user(f"p{n}", f"disk{n}", requests={"cpu": "10m"}) for n in range(5)]
     result = plan(POOL, there, csi_node("n", **{DRIVER: 3}), disks, many)
@@ -133,7 +135,7 @@ def _with_disks(count: int, each: int = 1) -> list[object]:
 def _known(name: str, limit: int) -> list[object]:
     """A full node of a type, which tells what such nodes attach."""
     return [
-        machine(f"there-{name}", {"cpu": "0"}, labels={labels.INSTANCE_TYPE: name}),
+        node_and_claim(f"there-{name}", {"cpu": "0"}, labels={labels.INSTANCE_TYPE: name}),
         csi_node(f"there-{name}", ebs=limit),
     ]
 

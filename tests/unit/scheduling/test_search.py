@@ -38,7 +38,7 @@ def priced(*objects: object, types: list[InstanceType]) -> Solution:
 
 
 def test_nodes_that_fit_are_bought_instead_of_one_large_one() -> None:
-    """Six cores on machines of four and two, not on one of eight: the classic packing takes the one that holds all."""
+    """Six cores fit on nodes of four and two; classic packing takes one node of eight that holds all pods."""
     types = of_cores((2, 0.2), (4, 0.4), (8, 0.8))
     solution = priced(node_pool(), pods(6, {"cpu": "1", "memory": "1Gi"}), types=types)
     assert solution.price_per_hour == pytest.approx(0.6)
@@ -46,7 +46,7 @@ def test_nodes_that_fit_are_bought_instead_of_one_large_one() -> None:
 
 
 def test_pods_that_waste_what_the_other_kind_needs_share_nodes() -> None:
-    """Pods of much CPU and pods of much memory fill machines together; apart each kind would need twice as many."""
+    """Pods of much CPU and pods of much memory fill nodes together; apart each kind would need twice as many."""
     types = of_cores((4, 1.0))
     cpu, memory = (
         pods(4, {"cpu": "3", "memory": "512Mi"}, prefix="c"),
@@ -56,14 +56,14 @@ def test_pods_that_waste_what_the_other_kind_needs_share_nodes() -> None:
 
 
 def test_the_lower_bound_is_what_parts_of_nodes_would_cost() -> None:
-    """Three cores of a machine of four are three quarters of its price, though nobody sells that."""
+    """The lower bound for three cores of a node of four is three quarters of its price, though no such offering exists."""
     solution = priced(node_pool(), pods(3, {"cpu": "1", "memory": "1Gi"}), types=of_cores((4, 0.4)))
     assert solution.price_per_hour == pytest.approx(0.4)
     assert solution.lower_bound_per_hour == pytest.approx(0.3)
 
 
 def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_node() -> None:
-    """CPU from the machine rich in it and memory from another: for one pod that is no way to buy."""
+    """One pod cannot take its CPU from one node and its memory from another."""
     rich_in_cpu = shape(
         "cpu", {"cpu": 8, "memory": "1Gi", "pods": 50}, overhead={}, offerings=[offering("on-demand", "z1", 1.0)]
     )
@@ -75,7 +75,7 @@ def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_node() -> None:
 
 
 def test_a_zone_of_its_own_price_counts_in_the_bound() -> None:
-    """Who has to be in the dear zone is bounded by its prices."""
+    """The lower bound of pods that select the dearer zone uses its prices."""
     types = [
         shape(
             "c4",
@@ -93,8 +93,8 @@ def test_a_zone_of_its_own_price_counts_in_the_bound() -> None:
     assert priced(node_pool(), *there, anywhere, types=types).lower_bound_per_hour == pytest.approx(1.2)
 
 
-def test_nobody_is_lost_where_no_kind_of_node_suits_two_wishes_at_once() -> None:
-    """Pods for either zone and pods for any share machines as far as they can."""
+def test_no_pod_is_left_out_where_no_node_meets_two_selectors_at_once() -> None:
+    """Pods that select a zone and pods without a selector share nodes as far as they can."""
     types = of_cores((2, 0.2), (8, 0.7))
     preferences = [
         pod(f"{zone}{n}", {"cpu": "900m", "memory": "500Mi"}, affinity=where("topology.kubernetes.io/zone", "In", zone))
@@ -109,7 +109,7 @@ def test_nobody_is_lost_where_no_kind_of_node_suits_two_wishes_at_once() -> None
 
 
 def test_a_fee_for_nodes_makes_them_fewer() -> None:
-    """Two small machines are a little cheaper than one large, but not when every machine costs something beside its price."""
+    """Two small nodes are slightly cheaper than one large, but not with the fee per node."""
     types = of_cores((2, 0.200), (4, 0.401))
     waiting = (node_pool(), pods(4, {"cpu": "1", "memory": "1Gi"}))
     assert bought(priced(*waiting, types=types)) == ["c2", "c2"]

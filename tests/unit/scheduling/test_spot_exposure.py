@@ -1,4 +1,4 @@
-"""Not all spot machines of a NodePool in one type and zone (issue of price, point 3): a wish that gives way."""
+"""Exposure: not all spot nodes of a NodePool in one type and zone: a preference that can be relaxed (issue of price, point 3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.builders import (
     NOW,
     claim,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pods,
@@ -100,7 +100,7 @@ def test_a_node_pool_may_ask_for_another_share(share: str) -> None:
 def test_nodes_that_exist_count() -> None:
     """Four are there in the cheapest place: of eight that is enough, so that all new ones go elsewhere."""
     own = {labels.CAPACITY_TYPE: "spot", labels.INSTANCE_TYPE: "a", labels.ZONE: "z1"}
-    there = [machine(f"n{number}", {"cpu": "1"}, labels=own) for number in range(4)]
+    there = [node_and_claim(f"n{number}", {"cpu": "1"}, labels=own) for number in range(4)]
     solution = plan(node_pool("np", SPOT), there, pods(4, ALONE), types=[sold("a", 0.10, 0.11)])
     assert places(solution) == {("a", "z2"): 4}
 
@@ -114,8 +114,8 @@ def test_a_claim_on_its_way_counts_where_it_is_going_to_be_launched() -> None:
 
 def test_nodes_of_other_pools_and_those_leaving_do_not_count() -> None:
     own = {labels.CAPACITY_TYPE: "spot", labels.INSTANCE_TYPE: "a", labels.ZONE: "z1"}
-    leaving = [machine(f"n{number}", {"cpu": "1"}, labels=own, deleted=True) for number in range(4)]
-    others = [machine(f"o{number}", {"cpu": "1"}, labels=own, pool="other") for number in range(4)]
+    leaving = [node_and_claim(f"n{number}", {"cpu": "1"}, labels=own, deleted=True) for number in range(4)]
+    others = [node_and_claim(f"o{number}", {"cpu": "1"}, labels=own, pool="other") for number in range(4)]
     solution = plan(node_pool("np", SPOT), leaving, others, pods(3, ALONE), types=[sold("a", 0.10, 0.11)])
     assert places(solution) == {("a", "z1"): 3}
 

@@ -10,7 +10,19 @@ from karpenter.api.core import Container, ContainerPort, Pod
 from karpenter.provisioning.awaited_room import AwaitedRoom
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import Solution
-from support.builders import NOW, UNSCHEDULABLE, bought, existing, machine, node, node_pool, owner, plan, pod, snapshot
+from support.builders import (
+    NOW,
+    UNSCHEDULABLE,
+    bought,
+    existing,
+    node,
+    node_and_claim,
+    node_pool,
+    owner,
+    plan,
+    pod,
+    snapshot,
+)
 
 WINDOW = SchedulingOptions(terminating_pods_window=timedelta(seconds=30))
 NODE = node("n", {"cpu": "2"})
@@ -70,7 +82,7 @@ def test_pods_go_to_a_node_with_room_now_rather_than_wait_for_room_elsewhere() -
 
 
 def test_room_that_ending_pods_leave_is_preferred_to_a_node_that_is_starting() -> None:
-    starting = machine("a", {"cpu": "2"}, initialized=False)
+    starting = node_and_claim("a", {"cpu": "2"}, initialized=False)
     result = plan(node_pool(), NODE, *starting, ending(5), pod("new", {"cpu": "1"}), options=WINDOW)
     assert outcome(result) == (0, {"n": 1})
 

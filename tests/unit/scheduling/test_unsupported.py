@@ -30,7 +30,7 @@ from support.builders import (
     existing,
     indexes,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -66,11 +66,11 @@ HARD = [
 def test_a_pod_with_an_unsupported_constraint_waits_and_is_told_which(
     spec: dict[str, object], category: str, named: str
 ) -> None:
-    """Neither existing machines nor new ones take it; other pods are served (S-240, S-142).
+    """Neither existing nodes nor new ones take it; other pods are served (S-240, S-142).
 
     SCH-780, SCH-781: a pod with device claims is not scheduled at all.
     """
-    there = machine("n", {"cpu": "1"})
+    there = node_and_claim("n", {"cpu": "1"})
     result = plan(node_pool(), there, pod("p", {"cpu": "100m"}, **spec), pod("q", {"cpu": "2"}))  # type: ignore[arg-type]
     assert (left(result), categories(result), existing(result), sizes(result)) == (["p"], {category}, {}, [1])
     assert named in details(result)
@@ -113,7 +113,7 @@ def test_a_pod_goes_only_where_its_operating_system_runs() -> None:
     on_windows = pod("p", {"cpu": "1"}, os=PodOS(name="windows"))
     result = plan(node_pool(), on_windows, types=types)
     assert (bought(result), asked(result, labels.OS)) == (["glass"], [("In", ("windows",))])
-    there = machine("n", {"cpu": "4"}, labels={labels.OS: "linux"})
+    there = node_and_claim("n", {"cpu": "4"}, labels={labels.OS: "linux"})
     assert existing(plan(node_pool(), there, on_windows, types=types)) == {}
     assert existing(plan(node_pool(), there, pod("p", os=PodOS(name="linux")), types=types)) == {"n": 1}
 
@@ -143,7 +143,7 @@ def web(name: str, **fields: object) -> object:
 
 def test_a_pod_that_repels_others_closes_its_node_to_them_only() -> None:
     """S-183 for host names: a selected pod goes elsewhere, any other may come."""
-    there = [machine("a", {"cpu": "4"}), machine("b", {"cpu": "4"})]
+    there = [node_and_claim("a", {"cpu": "4"}), node_and_claim("b", {"cpu": "4"})]
     guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
     assert existing(plan(node_pool(), there, guard, web("w"))) == {"b": 1}
     assert existing(plan(node_pool(), there, guard, pod("plain", {"cpu": "100m"}))) == {"a": 1}
@@ -151,14 +151,14 @@ def test_a_pod_that_repels_others_closes_its_node_to_them_only() -> None:
 
 def test_a_repelled_pod_gets_a_node_of_its_own_when_its_node_is_closed() -> None:
     guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
-    result = plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))
+    result = plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w"))
     assert (existing(result), sizes(result)) == ({}, [1])
 
 
 def test_a_pod_repelled_from_a_whole_zone_goes_to_another() -> None:
     """S-183"""
     guard = pod("guard", node_name="a", **repelling(labels.ZONE))  # type: ignore[arg-type]
-    there = machine("a", {"cpu": "4"}, labels={labels.ZONE: "z1"})
+    there = node_and_claim("a", {"cpu": "4"}, labels={labels.ZONE: "z1"})
     result = plan(node_pool(), there, guard, web("w"))
     assert (left(result), existing(result)) == ([], {})
     assert asked(result, labels.ZONE) != [("In", ("z1",))]
@@ -177,19 +177,19 @@ def test_a_pod_repelled_from_a_whole_zone_goes_to_another() -> None:
 def test_whom_a_pod_repels_depends_on_namespaces(term: dict[str, object], closed: bool) -> None:
     """S-185"""
     guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME, **term))  # type: ignore[arg-type]
-    result = plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w", namespace="other"))
+    result = plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w", namespace="other"))
     assert bool(existing(result)) is not closed
 
 
 def test_a_finished_pod_repels_nobody() -> None:
     guard = pod("guard", node_name="a", status={"phase": "Succeeded"}, **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
-    assert existing(plan(node_pool(), machine("a", {"cpu": "4"}), guard, web("w"))) == {"a": 1}
+    assert existing(plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w"))) == {"a": 1}
 
 
 @pytest.mark.speed
 def test_twenty_thousand_pods_hear_from_five_thousand_others_in_no_time() -> None:
     """Replicas with labels of their own included: only labels that some term reads tell pods apart."""
-    there = [machine(f"n{number}", {"cpu": "4"}) for number in range(100)]
+    there = [node_and_claim(f"n{number}", {"cpu": "4"}) for number in range(100)]
     guards = [
         pod(f"g{n}", node_name=f"n{n % 100}", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
         for n in range(5000)

@@ -1,4 +1,4 @@
-"""How many volumes machines take (SCH-470)."""
+"""Attach limits: how many volumes a node takes (SCH-470)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from karpenter.scheduling.volume_usage import (
 )
 from karpenter.state.pod_volumes import ClusterVolumes, VolumesByDriver
 from karpenter.state.snapshot import ClusterSnapshot
-from support.builders import bought, categories, flatten, left, machine, node_pool, plan, pod, sizes, snapshot
+from support.builders import bought, categories, flatten, left, node_and_claim, node_pool, plan, pod, sizes, snapshot
 from support.instance_types import index_of, shape
 from support.volume_builders import DRIVER, csi_node, pv, pvc, user
 
@@ -29,7 +29,7 @@ ROOM: dict[str, str | int] = {"cpu": 4, "memory": "8Gi"}
 
 
 def held_by(state: ClusterSnapshot, name: str) -> VolumeUsage:
-    """What a machine holds."""
+    """The volumes that a node holds."""
     limits = volume_limits_of_types(state.volumes, state.nodes, ())
     return VolumeAttachments(state.volumes, limits, ()).usage_of_node(
         next(view for view in state.nodes if view.name == name)
@@ -51,7 +51,7 @@ def test_pods_fit_as_long_as_their_driver_attaches_more() -> None:
 
 def test_pods_that_share_a_claim_all_fit() -> None:
     """S-138: a claim several pods share is attached once."""
-    state = [csi_node("n", ebs=10), pvc("data", "v"), pv("v"), machine("n", {"cpu": 100})]
+    state = [csi_node("n", ebs=10), pvc("data", "v"), pv("v"), node_and_claim("n", {"cpu": 100})]
     shown = snapshot(flatten(state))
     hundred = [shown.volumes.resolve(user(f"p{number}", "data")).volumes_by_driver for number in range(100)]
     empty = held_by(shown, "n")
@@ -77,7 +77,7 @@ def test_a_driver_without_limit_takes_everything() -> None:
 def test_a_node_holds_what_its_pods_mount() -> None:
     """SCH-093"""
     running = user("p", "a", "b", node_name="n")
-    there = flatten([machine(name, {"cpu": 4}) for name in "nm"])
+    there = flatten([node_and_claim(name, {"cpu": 4}) for name in "nm"])
     claims = [pvc("a", "va"), pvc("b", "vb"), pv("va"), pv("vb")]
     state = snapshot(there, csi_node("n", ebs=3), claims, running, pod("q", node_name="n"))
     assert held_by(state, "n").count_fitting([mounts("default/a"), mounts("default/c"), mounts("default/d")]) == 2
@@ -87,7 +87,7 @@ def test_a_node_holds_what_its_pods_mount() -> None:
 def test_new_nodes_allow_what_those_of_their_type_do() -> None:
     """SCH-293 Beyond: of nodes that differ, the one that allows least counts."""
     named = {"a": "large", "b": "large", "c": "small", "d": "plain"}
-    there = [machine(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: kind}) for name, kind in named.items()]
+    there = [node_and_claim(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: kind}) for name, kind in named.items()]
     limits = [csi_node("a", ebs=25), csi_node("b", ebs=24, other=7), csi_node("c", ebs=0), csi_node("gone", ebs=1)]
     state = snapshot(flatten(there), limits)
     volume_limits = volume_limits_of_types(state.volumes, state.nodes, ())
@@ -99,7 +99,7 @@ def test_a_type_may_tell_itself_what_it_allows() -> None:
     """K15-090, K15-512: as an instance-type file or a NodeOverlay may have it; of several who tell, the least counts."""
     capacity: dict[str, str | int] = {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 9, **ROOM}
     index = index_of([shape("a", capacity), shape("b", capacity), shape("c", ROOM)])
-    state = snapshot(flatten(machine("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
+    state = snapshot(flatten(node_and_claim("n", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "a"})), csi_node("n", ebs=5))
     volume_limits = volume_limits_of_types(state.volumes, state.nodes, [index, index])
     assert volume_limits == {"a": {DRIVER: 5}, "b": {DRIVER: 9}}
 
@@ -138,15 +138,15 @@ def test_pods_whose_volumes_together_are_too_many_get_nodes_of_their_own() -> No
 
 def test_a_volume_that_cannot_be_resolved_fails_its_pod_before_any_node_is_tried() -> None:
     """K15-094: although an existing node has room."""
-    there = machine("n", {"cpu": 4})
+    there = node_and_claim("n", {"cpu": 4})
     result = plan(node_pool(), flatten(there), user("p", "missing"), pod("q"), types=limited(27))
     assert (left(result), categories(result)) == (["p"], {"volume"})
 
 
 def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> None:
-    other_node = machine("a", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
-    starting = machine("b", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}, initialized=False)
-    ready = machine("c", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
+    other_node = node_and_claim("a", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
+    starting = node_and_claim("b", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}, initialized=False)
+    ready = node_and_claim("c", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
     state = snapshot(flatten([other_node, starting, ready]), csi_node("a", ebs=2))
     three = [mounts(name) for name in "xyz"]
     assert (held_by(state, "b").count_fitting(three), held_by(state, "c").count_fitting(three)) == (2, 3)
@@ -154,14 +154,14 @@ def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> Non
 
 def test_a_driver_that_publishes_no_count_attaches_without_limit_whatever_others_of_the_type_say() -> None:
     """K15-093: the limits of the type are for drivers that the node has not published."""
-    there = [machine(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}) for name in "ab"]
+    there = [node_and_claim(name, {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}) for name in "ab"]
     state = snapshot(flatten(there), csi_node("a", ebs=2), csi_node("b", ebs=None))
     three = [mounts(name) for name in "xyz"]
     assert (held_by(state, "a").count_fitting(three), held_by(state, "b").count_fitting(three)) == (2, 3)
 
 
 def asked(wanted: list[frozenset[str]], limit: int) -> list[int]:
-    """How many attachments each of the pods asks of a machine of a type with such a limit."""
+    """How many attachments each of the pods asks of a node of a type with such a limit."""
     all_of_them = [{DRIVER: own} for own in wanted]
     attaching = VolumeAttachments(ClusterVolumes(), {"t": {DRIVER: limit}}, all_of_them)
     return [sum(attaching.attachment_requests(one).values()) // 1000 for one in all_of_them]
@@ -188,7 +188,7 @@ SHARING = st.lists(st.frozensets(st.integers(0, 30).map(str), max_size=6), min_s
 
 @given(SHARING, st.integers(0, 30))
 def test_pods_whose_attachments_fit_by_number_fit_by_name(wanted: list[frozenset[str]], limit: int) -> None:
-    """Counting never promises more than a machine attaches."""
+    """A plan never places more volumes than a node attaches."""
     attaching = VolumeAttachments(ClusterVolumes(), {"t": {DRIVER: limit}}, [{DRIVER: own} for own in wanted])
     free = (
         attaching.with_attachments(index_of([shape("t", ROOM)]))

@@ -20,13 +20,13 @@ changes = st.lists(st.tuples(moments, st.integers(0, 9), st.floats(0, 100)), max
 
 
 def metered(prices: list[tuple[datetime, int, float]]) -> CostMeter:
-    """A meter fed with prices in the order of time; a price below 1 stops the machine."""
+    """A meter fed with prices in the order of time; a price below 1 stops the instance."""
     meter = CostMeter()
-    for at, machine, price in sorted(prices):
+    for at, instance, price in sorted(prices):
         if price < 1:
-            meter.stop(machine, at)
+            meter.stop(instance, at)
         else:
-            meter.set_price(machine, at, price)
+            meter.set_price(instance, at, price)
     return meter
 
 
@@ -44,9 +44,9 @@ def test_costs_of_adjoining_spans_add_up_exactly(
 def test_a_meter_costs_what_its_nodes_cost(
     prices: list[tuple[datetime, int, float]], start: datetime, end: datetime
 ) -> None:
-    """Law: metering machines together or one by one comes to the same."""
+    """Rule: the cost of all instances metered together is the sum of their single costs."""
     together = metered(prices).exact_cost_usd(start, end)
-    apart = [metered([each for each in prices if each[1] == machine]) for machine in range(10)]
+    apart = [metered([each for each in prices if each[1] == instance]) for instance in range(10)]
     assert together == sum(meter.exact_cost_usd(start, end) for meter in apart)
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from karpenter.api.meta import Condition
 from karpenter.state.cluster_state import ClusterState
-from support.builders import budget, claim, machine, node_pool, pod
+from support.builders import budget, claim, node_and_claim, node_pool, pod
 
 
 def filled() -> ClusterState:
     state = ClusterState()
-    node, owner = machine("n", {"cpu": "4"})
+    node, owner = node_and_claim("n", {"cpu": "4"})
     state.set_node(node)
     state.set_claim(owner)
     state.set_pool(node_pool())
@@ -33,7 +33,7 @@ def test_versions_alone_are_no_news() -> None:
     """Kubelets and controllers write every few seconds what was there already."""
     state = filled()
     before = state.revision
-    node, owner = machine("n", {"cpu": "4"})
+    node, owner = node_and_claim("n", {"cpu": "4"})
     state.set_node(later(node))  # type: ignore[arg-type]
     state.set_claim(later(owner))  # type: ignore[arg-type]
     state.set_pool(later(node_pool()))  # type: ignore[arg-type]
@@ -46,10 +46,10 @@ CHANGES: dict[str, Callable[[ClusterState], None]] = {
     "pod": lambda state: state.set_pod(pod("p", {"cpu": "2"}, node_name="n")),
     "pod-label": lambda state: state.set_pod(pod("p", {"cpu": "1"}, node_name="n", meta={"labels": {"a": "b"}})),
     "pod-gone": lambda state: state.remove_pod(("default", "p")),
-    "node": lambda state: state.set_node(machine("n", {"cpu": "5"})[0]),
+    "node": lambda state: state.set_node(node_and_claim("n", {"cpu": "5"})[0]),
     "node-gone": lambda state: state.remove_node("n"),
     "condition": lambda state: state.set_claim(
-        machine("n", {"cpu": "4"}, conditions=(Condition(type="Consolidatable", status="True"),))[1]
+        node_and_claim("n", {"cpu": "4"}, conditions=(Condition(type="Consolidatable", status="True"),))[1]
     ),
     "claim": lambda state: state.set_claim(claim("other")),
     "claim-gone": lambda state: state.remove_claim("claim-n"),
@@ -75,7 +75,7 @@ def test_a_heartbeat_builds_no_state_node_and_its_version_is_kept() -> None:
     """A kubelet writes its Node every five minutes; what is written to it later names its newest version."""
     state = filled()
     before = state.state_nodes()
-    state.set_node(later(machine("n", {"cpu": "4"})[0]))  # type: ignore[arg-type]
+    state.set_node(later(node_and_claim("n", {"cpu": "4"})[0]))  # type: ignore[arg-type]
     assert state.state_nodes() is before
     node = state.node("n")
     assert node is not None

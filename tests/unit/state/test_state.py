@@ -16,8 +16,8 @@ from support.builders import (
     daemon_set,
     feed,
     flatten,
-    machine,
     node,
+    node_and_claim,
     node_pool,
     owner,
     pod,
@@ -125,7 +125,7 @@ def test_a_claim_that_launches_and_registers_stays_one_node() -> None:
     """
     cluster_state = state(claim("c"))
     assert names(cluster_state) == ["c"]
-    there, behind = machine("n", {"cpu": "4"})
+    there, behind = node_and_claim("n", {"cpu": "4"})
     behind = replaced(behind, metadata=replaced(behind.metadata, name="c"))  # type: ignore[arg-type]
     cluster_state.set_claim(behind)  # type: ignore[arg-type]
     assert names(cluster_state) == ["c"]
@@ -138,7 +138,7 @@ def test_a_claim_that_launches_and_registers_stays_one_node() -> None:
 
 def test_a_node_is_gone_when_both_its_halves_are() -> None:
     """OPS-S5, OPS-107"""
-    there, behind = machine("n", {"cpu": "4"})
+    there, behind = node_and_claim("n", {"cpu": "4"})
     for first in (True, False):
         cluster_state = state(there, behind)
         steps = [lambda s=cluster_state: s.remove_node("n"), lambda s=cluster_state: s.remove_claim("claim-n")]
@@ -150,7 +150,7 @@ def test_a_node_is_gone_when_both_its_halves_are() -> None:
 
 def test_of_two_nodes_with_one_provider_id_the_survivor_is_known() -> None:
     """OPS-107: an instance that registered again under another name."""
-    first, behind = machine("a", {"cpu": "4"})
+    first, behind = node_and_claim("a", {"cpu": "4"})
     second = node("b", {"cpu": "4"}, labels=first.metadata.labels, provider_id="p://a")
     cluster_state = state(behind, first, second)
     assert [listed_node.metadata.name for listed_node in cluster_state.nodes_by_provider_id("p://a")] == ["a", "b"]
@@ -263,7 +263,7 @@ def test_a_daemon_set_that_comes_back_finds_its_pods() -> None:
 
 def test_a_marked_node_is_leaving_until_the_mark_goes() -> None:
     """OPS-S13"""
-    cluster_state = state(machine("n", {"cpu": "4"}))
+    cluster_state = state(node_and_claim("n", {"cpu": "4"}))
     assert not view(cluster_state).marked_for_deletion
     cluster_state.mark_for_deletion("claim-n")
     assert view(cluster_state).marked_for_deletion
@@ -273,7 +273,7 @@ def test_a_marked_node_is_leaving_until_the_mark_goes() -> None:
 
 def test_a_mark_goes_with_its_claim() -> None:
     """OPS-S13: a claim of the same name starts unmarked."""
-    there, behind = machine("n", {"cpu": "4"})
+    there, behind = node_and_claim("n", {"cpu": "4"})
     cluster_state = state(there, behind)
     cluster_state.mark_for_deletion("claim-n")
     cluster_state.nominate("claim-n", seconds(20))
@@ -285,7 +285,7 @@ def test_a_mark_goes_with_its_claim() -> None:
 
 def test_a_nomination_lasts_as_long_as_the_latest_says() -> None:
     """SCH-640. SCH-094, DIS-005: each new nomination restarts the window."""
-    cluster_state = state(machine("n", {"cpu": "4"}))
+    cluster_state = state(node_and_claim("n", {"cpu": "4"}))
     cluster_state.nominate("claim-n", seconds(20))
     cluster_state.nominate("claim-n", seconds(10))
     assert [cluster_state.is_nominated("claim-n", seconds(after)) for after in (0, 19, 20)] == [True, True, False]
@@ -293,7 +293,7 @@ def test_a_nomination_lasts_as_long_as_the_latest_says() -> None:
 
 def test_a_node_that_moves_to_another_pool_counts_there() -> None:
     """OPS-S14"""
-    there, behind = machine("n", {"cpu": "4"}, pool="a")
+    there, behind = node_and_claim("n", {"cpu": "4"}, pool="a")
     cluster_state = state(there, behind)
     assert view(cluster_state).pool == "a"
     cluster_state.set_node(node("n", {"cpu": "4"}, labels={**there.metadata.labels, labels.NODE_POOL: "b"}))
@@ -303,7 +303,7 @@ def test_a_node_that_moves_to_another_pool_counts_there() -> None:
 @pytest.mark.parametrize(
     ("objects", "capacity"),
     [
-        (machine("n", {"cpu": "4"}), 4000),
+        (node_and_claim("n", {"cpu": "4"}), 4000),
         ((claim("n", {"cpu": "4"}, provider_id="p://n"),), 4000),
         (
             (node("n", {"cpu": "0"}, labels={labels.NODE_POOL: "np"}), claim("n", {"cpu": "4"}, provider_id="p://n")),
@@ -333,7 +333,7 @@ def test_taints_that_will_go_are_hidden_while_a_node_starts(initialized: bool, k
     """SCH-084, SCH-085, OPS-115"""
     taints = [taint("node.kubernetes.io/not-ready"), taint("starting"), taint("mine")]
     startup = {"startup_taints": (pool_taint("starting"),)}
-    there = machine("n", {"cpu": "4"}, taints=taints, initialized=initialized, **startup)  # type: ignore[arg-type]
+    there = node_and_claim("n", {"cpu": "4"}, taints=taints, initialized=initialized, **startup)  # type: ignore[arg-type]
     assert [taint.key for taint in view(state(there)).taints] == kept
 
 
@@ -351,8 +351,8 @@ def test_identity_is_the_claims_until_the_node_has_registered() -> None:
 @pytest.mark.parametrize(
     ("objects", "leaving"),
     [
-        (machine("n", {"cpu": "4"}), False),
-        (machine("n", {"cpu": "4"}, deleted=True), True),
+        (node_and_claim("n", {"cpu": "4"}), False),
+        (node_and_claim("n", {"cpu": "4"}, deleted=True), True),
         ((node("n", {"cpu": "4"}, deleted=True),), True),
     ],
     ids=["staying", "claim-deleted", "unmanaged-deleted"],
@@ -395,7 +395,7 @@ def test_waiting_pods_of_one_class_are_one_group_oldest_first() -> None:
 
 def test_a_snapshot_does_not_change_with_later_events() -> None:
     """SCH-080: a pass works on a copy."""
-    cluster_state = state(node_pool(), machine("n", {"cpu": "4"}), pod("p", CPU))
+    cluster_state = state(node_pool(), node_and_claim("n", {"cpu": "4"}), pod("p", CPU))
     before = cluster_state.snapshot()
     cluster_state.set_pod(pod("p", CPU, node_name="n"))
     cluster_state.remove_pool("np")

@@ -55,7 +55,7 @@ def pending(state: ClusterState) -> list[str]:
 
 
 def test_untried_siblings_of_a_marked_pod_are_pending_and_in_one_group_with_it() -> None:
-    """SCH-040a, Beyond of SCH-005: machines for all of them are one decision, and need not wait for each failed try."""
+    """SCH-040a, Beyond of SCH-005: one decision plans nodes for all of them before the scheduler has tried each one."""
     state = cluster(marked(untried("a")), untried("b"), untried("c"))
     assert pending(state) == ["a", "b", "c"]
     assert len(state.snapshot().pod_groups) == 1

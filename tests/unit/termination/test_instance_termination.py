@@ -162,7 +162,7 @@ async def test_a_cloud_that_cannot_list_collects_nothing(cluster: VirtualCluster
 async def test_a_refused_write_delays_an_ending_and_loses_nothing(
     cluster: VirtualCluster, shown: str, error: object
 ) -> None:
-    """OPS-008: whatever write is refused twice, node, claim and machine go."""
+    """OPS-008: whichever write is refused twice, node, claim and instance are removed."""
     await ready(cluster, termination_grace_period="10m")
     cluster.wire.refuse = refusing(error, 2, shown)  # type: ignore[arg-type]
     subject = kinds.NODE if shown == "delete NodeClaim" else kinds.NODE_CLAIM

@@ -89,7 +89,7 @@ async def test_a_node_of_two_claims_ends_as_if_it_had_none(cluster: VirtualClust
     provider_id = (await cluster.get_claim()).status.provider_id
     await cluster.claim("twin")
     await asyncio.sleep(0.1)
-    cluster.cloud.hangs.add(("create", "twin"))  # or the cloud would tell the twin its own machine again
+    cluster.cloud.hangs.add(("create", "twin"))  # or the cloud would tell the twin its own instance again
     status = {"status": {"providerID": provider_id}}
     await cluster.kube.patch(kinds.NODE_CLAIM, "twin", status, subresource="status")
     await asyncio.sleep(0.1)

@@ -7,7 +7,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif.questions import WhatIf
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
-from support.builders import NOW, bought, details, left, machine, node_pool, plan, pod, snapshot
+from support.builders import NOW, bought, details, left, node_and_claim, node_pool, plan, pod, snapshot
 from support.device_builders import (
     claim_template,
     device_class,
@@ -27,7 +27,7 @@ TYPES = (*STD, gpu_type("g1", 1))
 
 
 def with_gpus(name: str, count: int) -> list[object]:
-    return [*machine(name, ROOM), published(f"slice-{name}", slice_spec(*gpus(count), node=name))]
+    return [*node_and_claim(name, ROOM), published(f"slice-{name}", slice_spec(*gpus(count), node=name))]
 
 
 def running(name: str, on: str, device: str = "gpu-0") -> list[object]:

@@ -14,7 +14,7 @@ from support.builders import (
     daemon_set,
     existing,
     left,
-    machine,
+    node_and_claim,
     node_pool,
     plan,
     pod,
@@ -52,7 +52,7 @@ def with_gpus(
     """A node whose driver has published so many GPUs."""
     own = {"node.kubernetes.io/instance-type": instance_type}
     return [
-        *machine(name, ROOM, labels=own, initialized=initialized),
+        *node_and_claim(name, ROOM, labels=own, initialized=initialized),
         published(f"slice-{name}", slice_spec(*gpus(count, model), node=name)),
     ]
 
@@ -253,7 +253,7 @@ def test_a_claim_that_only_leaving_pods_hold_is_free() -> None:
     """K15-152, K15-173: pods of a leaving node move with their claims, which are allocated anew."""
     held = resource_claim("held", exactly(), held=[("old", "gpu-0")], on="old", by=["running"])
     running = using("running", "held", node_name="old")
-    old = [*machine("old", ROOM, deleted=True, labels={"node.kubernetes.io/instance-type": "g4"})]
+    old = [*node_and_claim("old", ROOM, deleted=True, labels={"node.kubernetes.io/instance-type": "g4"})]
     result = decided(old, published("s", slice_spec(*gpus(4), node="old")), with_gpus("new", 1), held, running)
     assert existing(result) == {"new": 1}
 
@@ -262,15 +262,15 @@ def test_a_claim_held_by_something_else_keeps_its_node() -> None:
     """K15-152: a consumer that is no leaving pod keeps the allocation, and the pod waits."""
     held = resource_claim("held", exactly(), held=[("old", "gpu-0")], on="old", by=["running", "stranger"])
     running = using("running", "held", node_name="old")
-    old = [*machine("old", ROOM, deleted=True)]
+    old = [*node_and_claim("old", ROOM, deleted=True)]
     result = decided(old, with_gpus("new", 1), held, running)
     assert (existing(result), left(result)) == ({}, ["running"])
 
 
 def test_devices_of_a_node_that_starts_are_those_of_its_type() -> None:
     """K15-163: templates count for existing nodes not yet initialized, published devices for the others."""
-    starting = machine("n", ROOM, labels={"node.kubernetes.io/instance-type": "g4"}, initialized=False)
-    ready = machine("n", ROOM, labels={"node.kubernetes.io/instance-type": "g4"})
+    starting = node_and_claim("n", ROOM, labels={"node.kubernetes.io/instance-type": "g4"}, initialized=False)
+    ready = node_and_claim("n", ROOM, labels={"node.kubernetes.io/instance-type": "g4"})
     wanted = [claim_template("one", exactly()), of_template("p", "one")]
     assert existing(decided(starting, wanted)) == {"n": 1}
     assert existing(decided(ready, wanted)) == {}
@@ -285,7 +285,7 @@ def test_only_whole_pools_of_the_newest_generation_count(
     generation: int, slices: int, expected: dict[str, int]
 ) -> None:
     """K15-162."""
-    here = machine("n", ROOM)
+    here = node_and_claim("n", ROOM)
     old = published("a", slice_spec(*gpus(1), node="n", generation=generation, slices=slices))
     newest = [] if generation else [published("b", slice_spec(node="n", generation=1))]
     result = decided(here, old, newest, claim_template("one", exactly()), of_template("p", "one"), types=STD)
@@ -296,7 +296,7 @@ def test_the_next_node_of_a_type_has_what_the_last_one_published() -> None:
     """Beyond SCH-784: types without templates learn their devices from nodes, but not what identifies a single device."""
     plain = shape("plain", ROOM)
     own = {"node.kubernetes.io/instance-type": "plain"}
-    seen = [*machine("n", ROOM, labels=own), published("s", slice_spec(device("gpu", {"uuid": "1"}), node="n"))]
+    seen = [*node_and_claim("n", ROOM, labels=own), published("s", slice_spec(device("gpu", {"uuid": "1"}), node="n"))]
     held = resource_claim("held", exactly(), held=[("n", "gpu")], on="n", by=["running"])
     world = [seen, held, using("running", "held", node_name="n")]
     assert bought(decided(world, claim_template("one", exactly()), of_template("p", "one"), types=[plain])) == ["plain"]
@@ -320,9 +320,9 @@ def test_devices_of_claims_are_in_use_until_all_their_pods_leave() -> None:
     part = {"consumed_capacity": {"memory": "20Gi"}}
     stays = resource_claim("stays", exactly(), held=[("n", "m")], on="n", by=["a"], **part)
     leaves = resource_claim("leaves", exactly(), held=[("n", "m")], on="n", by=["b"], **part)
-    old = machine("old", ROOM, deleted=True)
+    old = node_and_claim("old", ROOM, deleted=True)
     want = [claim_template("w", exactly("r", 1, capacity={"memory": "20Gi"})), of_template("p", "w")]
-    here = [machine("n", ROOM), seen, stays, leaves, using("a", "stays", node_name="n")]
+    here = [node_and_claim("n", ROOM), seen, stays, leaves, using("a", "stays", node_name="n")]
     assert left(decided(here, using("b", "leaves", node_name="n"), want, types=STD)) == ["p"]
     after = decided(here, old, using("b", "leaves", node_name="old"), want, types=STD)
     assert "p" not in left(after)

@@ -13,7 +13,7 @@ from support.builders import (
     details,
     existing,
     left,
-    machine,
+    node_and_claim,
     pod,
     sizes,
 )
@@ -166,7 +166,7 @@ def test_counters_that_would_go_negative_leave_the_device_out() -> None:
     seen = published("s", slice_spec(*parts, node="n", counters=[counter_set("c", x=5)]))
     held = [resource_claim(f"h{at}", exactly(), held=[("n", f"d{at}")], on="n", by=[f"r{at}"]) for at in range(2)]
     running = [using(f"r{at}", f"h{at}", node_name="n") for at in range(2)]
-    world = [machine("n", ROOM), seen, held, running]
+    world = [node_and_claim("n", ROOM), seen, held, running]
     result = decided(
         world, claim_template("one", exactly()), of_template("p", "one"), pod("plain", {"cpu": 1}), types=STD
     )
@@ -184,7 +184,7 @@ def test_slices_that_contradict_each_other_keep_their_pod_only() -> None:
         published("b", slice_spec(device("d"), node="n", slices=2)),
     ]
     for slices in (counts, twice):
-        world = [machine("n", ROOM), slices, pod("plain", {"cpu": 1})]
+        world = [node_and_claim("n", ROOM), slices, pod("plain", {"cpu": 1})]
         result = decided(world, claim_template("one", exactly()), of_template("p", "one"), types=STD)
         assert left(result) == ["p"]
         assert existing(result) == {"n": 1}

@@ -15,7 +15,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support import device_plans
-from support.builders import bought, details, existing, left, machine, sizes
+from support.builders import bought, details, existing, left, node_and_claim, sizes
 from support.device_builders import (
     claim_template,
     counter_set,
@@ -143,7 +143,7 @@ def test_a_place_where_no_node_can_be_is_not_taken() -> None:
     """A rack that no NodePool and no node is in: its device would leave the pod without a node."""
     rack = published("rack", slice_spec(*gpus(1), pool="rack", node_selector=where("example.com/rack", "r1")))
     assert left(decided(rack, of_template("p", "one"))) == ["p"]
-    there = machine("n", ROOM, labels={"example.com/rack": "r1"})
+    there = node_and_claim("n", ROOM, labels={"example.com/rack": "r1"})
     assert existing(decided(rack, there, of_template("p", "one"))) == {"n": 1}
 
 
@@ -162,9 +162,9 @@ def test_a_device_may_say_itself_who_reaches_it() -> None:
 def test_slices_of_a_node_that_is_not_settled_are_left_out(owner: str, counts: bool) -> None:
     """K15-161: owned by a Node that is absent, leaving or not initialized; slices without such an owner are always in."""
     nodes = [
-        machine("there", ROOM),
-        machine("leaving", ROOM, deleted=True),
-        machine("starting", ROOM, initialized=False),
+        node_and_claim("there", ROOM),
+        node_and_claim("leaving", ROOM, deleted=True),
+        node_and_claim("starting", ROOM, initialized=False),
     ]
     result = decided(nodes, owned(everywhere(*gpus(1)), owner), of_template("p", "one"))
     assert (left(result) == []) is counts
@@ -173,7 +173,7 @@ def test_slices_of_a_node_that_is_not_settled_are_left_out(owner: str, counts: b
 def test_a_device_in_use_is_not_given() -> None:
     """K15-168: devices of allocated claims, whoever reaches them."""
     held = resource_claim("held", exactly(), held=[("fabric", "gpu-0")], on="n", by=["running"])
-    world = [machine("n", ROOM), held, using("running", "held", node_name="n")]
+    world = [node_and_claim("n", ROOM), held, using("running", "held", node_name="n")]
     assert left(decided(world, everywhere(*gpus(1)), of_template("p", "one"))) == ["p"]
     assert left(decided(world, everywhere(*gpus(2)), of_template("p", "one"))) == []
 

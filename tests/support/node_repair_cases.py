@@ -23,7 +23,7 @@ POLICIES = (
 OPEN = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
 
 
-async def machines(
+async def start_with_nodes(
     cluster: VirtualCluster,
     settings: Settings = ON,
     *,

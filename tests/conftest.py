@@ -15,7 +15,7 @@ import structlog
 from hypothesis import settings
 from xdist.remote import Producer
 
-from controlplane import binaries, definitions, emptying
+from controlplane import binaries, cleanup, definitions
 from controlplane.harness import ControlPlane
 from helm import charts
 from karpenter.api import crds
@@ -189,8 +189,8 @@ def plane(working_control_plane: ControlPlane, request: pytest.FixtureRequest) -
     is_as_shipped = request.node.get_closest_marker("older_versions") is not None
     wanted = crds.custom_resource_definitions() if is_as_shipped else definitions.with_stored_versions()
     working_control_plane.apply(*wanted)
-    emptying.empty(working_control_plane)
-    emptying.forget_rights(working_control_plane)
+    cleanup.empty(working_control_plane)
+    cleanup.forget_rights(working_control_plane)
     yield working_control_plane
-    emptying.empty(working_control_plane)
-    emptying.forget_rights(working_control_plane)
+    cleanup.empty(working_control_plane)
+    cleanup.forget_rights(working_control_plane)

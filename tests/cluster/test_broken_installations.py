@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from controlplane import deployed, emptying
+from controlplane import cleanup, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
@@ -29,7 +29,7 @@ _COMPLAINT = "the API server cannot be used"
 @pytest.fixture
 def bare(plane: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane that does not know our kinds."""
-    emptying.forget_definitions(plane)
+    cleanup.forget_definitions(plane)
     yield plane
     plane.apply(*crds.custom_resource_definitions())
 

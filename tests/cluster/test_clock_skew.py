@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import skewed
+from controlplane import skewed_clock
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
-from controlplane.stage import ALONE, Stage, at_rest, cases, staged
+from controlplane.workload_cluster import ALONE, WorkloadCluster, at_rest, cases, workload_cluster
 from karpenter.api import kinds
 
 pytestmark = pytest.mark.cluster
@@ -25,23 +25,23 @@ _GIVEN_BACK_SECONDS = 120.0
 
 
 @pytest.fixture
-def stage(plane: ControlPlane) -> Iterator[Stage]:
-    with staged(plane) as ready:
+def cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
+    with workload_cluster(plane) as ready:
         ready.pool(after="5s", terminationGracePeriod="10m")
         yield ready
 
 
 @pytest.fixture
-def running(stage: Stage, ahead: int, nomination: tuple[str, str]) -> Iterator[Controller]:
-    program = (sys.executable, str(Path(skewed.__file__)), str(ahead))
-    with controller(stage.account.kubeconfig, *ALONE, *nomination, program=program) as process:
+def running(cluster: WorkloadCluster, ahead: int, nomination: tuple[str, str]) -> Iterator[Controller]:
+    program = (sys.executable, str(Path(skewed_clock.__file__)), str(ahead))
+    with controller(cluster.account.kubeconfig, *ALONE, *nomination, program=program) as process:
         process.await_leading()
         yield process
 
 
-def offset(stage: Stage) -> timedelta:
+def offset(cluster: WorkloadCluster) -> timedelta:
     """How far the controller's times in claims lie ahead of the API server's."""
-    (claim, *_) = stage.look().claims
+    (claim, *_) = cluster.observe().claims
     stamps = [
         condition.last_transition_time
         for condition in claim.status.conditions
@@ -52,36 +52,36 @@ def offset(stage: Stage) -> timedelta:
     return min(stamps) - created
 
 
-def until_quiet(stage: Stage, running: Controller) -> None:
+def until_quiet(cluster: WorkloadCluster, running: Controller) -> None:
     """Wait until the controller considers disruption several times and writes nothing meanwhile."""
-    stage.until(at_rest(running, _QUIET_PASSES, stage.writes))
+    cluster.until(at_rest(running, _QUIET_PASSES, cluster.writes))
 
 
 @pytest.mark.parametrize(("ahead", "nomination"), cases([60, -60, -20]))
 def test_a_wrong_clock_neither_holds_up_nor_hurries_nor_keeps_busy(
-    stage: Stage, running: Controller, ahead: int
+    cluster: WorkloadCluster, running: Controller, ahead: int
 ) -> None:
     """OPS-050, OPS-090, DIS-241, DIS-500"""
-    stage.deploy(_PODS)
-    before = stage.until_running(_PODS)
-    assert abs(offset(stage).total_seconds() - ahead) < abs(ahead) / 2
+    cluster.deploy(_PODS)
+    before = cluster.until_running(_PODS)
+    assert abs(offset(cluster).total_seconds() - ahead) < abs(ahead) / 2
     assert len(before.claims) == _PODS
-    assert stage.given_up(kinds.NODE_CLAIM) == 0
-    until_quiet(stage, running)
+    assert cluster.given_up(kinds.NODE_CLAIM) == 0
+    until_quiet(cluster, running)
     # One drains by hand and its pod gets another node; then one pod less, and a node is given back.
     drained = before.claims[0]
-    stage.remove(drained)
-    stage.until_gone(drained.metadata.uid)
-    assert len(stage.until_running(_PODS).claims) == _PODS
-    stage.deploy(_PODS - 1)
-    stage.until(lambda: _too_many(stage), _GIVEN_BACK_SECONDS)
-    until_quiet(stage, running)
-    assert stage.until_running(_PODS - 1).running == _PODS - 1
+    cluster.remove(drained)
+    cluster.until_gone(drained.metadata.uid)
+    assert len(cluster.until_running(_PODS).claims) == _PODS
+    cluster.deploy(_PODS - 1)
+    cluster.until(lambda: _too_many(cluster), _GIVEN_BACK_SECONDS)
+    until_quiet(cluster, running)
+    assert cluster.until_running(_PODS - 1).running == _PODS - 1
     assert len(running.lines("disrupting node(s)")) == 1
     assert not running.lines("Reconciler error")
-    assert stage.writes() < _MOST_WRITES
+    assert cluster.writes() < _MOST_WRITES
 
 
-def _too_many(stage: Stage) -> str:
-    count = len(stage.look().claims)
+def _too_many(cluster: WorkloadCluster) -> str:
+    count = len(cluster.observe().claims)
     return f"{count} claims" if count != _PODS - 1 else ""

@@ -14,7 +14,7 @@ import pytest
 
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
-from controlplane.stage import ALONE, NAMESPACE, Stage, at_rest, staged
+from controlplane.workload_cluster import ALONE, NAMESPACE, WorkloadCluster, at_rest, workload_cluster
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
@@ -35,24 +35,24 @@ _DEPLOYMENT = kinds.DEPLOYMENT.path(NAMESPACE, "web")
 
 
 @pytest.fixture
-def stage(plane: ControlPlane) -> Iterator[Stage]:
-    with staged(plane) as ready:
+def cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
+    with workload_cluster(plane) as ready:
         ready.pool(types=TYPES, after="2s")
         note = {"metadata": {"annotations": {labels.MINIMUM_NODE_AGE: "0s"}}}
         ready.patch(kinds.NODE_POOL, "default", note)
         yield ready
 
 
-def scale(stage: Stage, replicas: int) -> None:
-    stage.plane.request("PATCH", _DEPLOYMENT, {"spec": {"replicas": replicas}}, _MERGE)
+def scale(cluster: WorkloadCluster, replicas: int) -> None:
+    cluster.plane.request("PATCH", _DEPLOYMENT, {"spec": {"replicas": replicas}}, _MERGE)
 
 
-def begin(stage: Stage) -> None:
+def begin(cluster: WorkloadCluster) -> None:
     """Pods on nodes that are just large enough, one update of them at a time."""
-    stage.deploy(BEFORE)
+    cluster.deploy(BEFORE)
     gentle = {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 2}}
-    stage.plane.request("PATCH", _DEPLOYMENT, {"spec": {"strategy": gentle}}, _MERGE)
-    stage.until_running(BEFORE)
+    cluster.plane.request("PATCH", _DEPLOYMENT, {"spec": {"strategy": gentle}}, _MERGE)
+    cluster.until_running(BEFORE)
 
 
 def ready(pods: tuple[Pod, ...]) -> int:
@@ -67,25 +67,25 @@ def cost(claims: tuple[NodeClaim, ...]) -> float:
 class Availability:
     """The fewest pods that were ready at any look."""
 
-    stage: Stage
+    cluster: WorkloadCluster
     fewest: int = AFTER
 
-    def look(self) -> None:
-        self.fewest = min(self.fewest, ready(self.stage.all(kinds.POD, NAMESPACE)))
+    def observe(self) -> None:
+        self.fewest = min(self.fewest, ready(self.cluster.all(kinds.POD, NAMESPACE)))
 
     def until(self, condition: Callable[[], str], seconds: float = 90.0) -> None:
         """Wait for a condition, and look meanwhile."""
 
         def lacking() -> str:
-            self.look()
+            self.observe()
             return condition()
 
-        self.stage.until(lacking, seconds)
+        self.cluster.until(lacking, seconds)
 
 
-def rolled_out(stage: Stage) -> str:
+def rolled_out(cluster: WorkloadCluster) -> str:
     """Empty once every pod is of the Deployment's present template."""
-    deployment = stage.plane.request("GET", _DEPLOYMENT)
+    deployment = cluster.plane.request("GET", _DEPLOYMENT)
     status: Json = deployment["status"]  # type: ignore[assignment]
     generation = deployment["metadata"]["generation"]  # type: ignore[index]
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
@@ -93,23 +93,25 @@ def rolled_out(stage: Stage) -> str:
     return "" if done else f"the roll-out goes on: {counts}"
 
 
-def half_done(stage: Stage) -> str:
+def half_done(cluster: WorkloadCluster) -> str:
     """What is marked, or does not fit together."""
-    sight = stage.look()
-    tainted = [n for n in sight.nodes if any(taint.key == labels.DISRUPTED_TAINT.key for taint in n.spec.taints)]
-    noted = [c for c in sight.claims if conditions.find_condition(c.status.conditions, "DisruptionReason") is not None]
-    used = {pod.spec.node_name for pod in sight.pods}
-    idle = [node for node in sight.nodes if node.metadata.name not in used]
+    observation = cluster.observe()
+    tainted = [n for n in observation.nodes if any(taint.key == labels.DISRUPTED_TAINT.key for taint in n.spec.taints)]
+    noted = [
+        c for c in observation.claims if conditions.find_condition(c.status.conditions, "DisruptionReason") is not None
+    ]
+    used = {pod.spec.node_name for pod in observation.pods}
+    idle = [node for node in observation.nodes if node.metadata.name not in used]
     faults = {"nodes tainted": tainted, "claims with a reason": noted, "nodes without pods": idle}
     parts = [f"{len(fault)} {what}" for what, fault in faults.items() if fault]
-    if sight.running != len(sight.pods) or len(sight.pods) != AFTER:
-        parts.append(f"{sight.running} of {len(sight.pods)} pods run")
-    return ", ".join(filter(None, (*parts, sight.odd())))
+    if observation.running != len(observation.pods) or len(observation.pods) != AFTER:
+        parts.append(f"{observation.running} of {len(observation.pods)} pods run")
+    return ", ".join(filter(None, (*parts, observation.inconsistency())))
 
 
-def nothing_is_half_done(stage: Stage, running: Controller) -> Callable[[], str]:
+def nothing_is_half_done(cluster: WorkloadCluster, running: Controller) -> Callable[[], str]:
     """A condition: nothing is half done, and nothing new begins."""
-    return at_rest(running, _QUIET_PASSES, lambda: len(running.lines("disrupting node(s)")), lambda: half_done(stage))
+    return at_rest(running, _QUIET_PASSES, lambda: len(running.lines("disrupting node(s)")), lambda: half_done(cluster))
 
 
 def failures(running: Controller) -> list[str]:
@@ -120,23 +122,23 @@ def failures(running: Controller) -> list[str]:
     return [error for error in errors if not error.startswith("pods have come to node ")]
 
 
-def test_nodes_are_given_back_while_pods_stay_available(stage: Stage) -> None:
+def test_nodes_are_given_back_while_pods_stay_available(cluster: WorkloadCluster) -> None:
     """Half of the pods go, the others are rolled out anew meanwhile; the budget over them holds all the time."""
-    with controller(stage.account.kubeconfig, *ALONE) as running:
+    with controller(cluster.account.kubeconfig, *ALONE) as running:
         running.await_leading()
-        begin(stage)
-        before = cost(stage.look().claims)
-        scale(stage, AFTER)
-        stage.until(lambda: "" if len(stage.all(kinds.POD, NAMESPACE)) == AFTER else "pods still going")
-        stage.budget(FEWEST)
+        begin(cluster)
+        before = cost(cluster.observe().claims)
+        scale(cluster, AFTER)
+        cluster.until(lambda: "" if len(cluster.all(kinds.POD, NAMESPACE)) == AFTER else "pods still going")
+        cluster.budget(FEWEST)
         running.await_line("disrupting node(s)", 90)
-        available = Availability(stage)
+        available = Availability(cluster)
         again = {"metadata": {"annotations": {"restarted": "once"}}}
-        stage.plane.request("PATCH", _DEPLOYMENT, {"spec": {"template": again}}, _MERGE)
-        available.until(lambda: rolled_out(stage), _REST_SECONDS)
-        available.until(nothing_is_half_done(stage, running), _REST_SECONDS)
+        cluster.plane.request("PATCH", _DEPLOYMENT, {"spec": {"template": again}}, _MERGE)
+        available.until(lambda: rolled_out(cluster), _REST_SECONDS)
+        available.until(nothing_is_half_done(cluster, running), _REST_SECONDS)
         assert available.fewest >= FEWEST
-        assert cost(stage.look().claims) <= 0.65 * before
+        assert cost(cluster.observe().claims) <= 0.65 * before
         assert any(name == "karpenter_nodeclaims_disrupted_total" for name, _ in running.metrics())
         assert failures(running) == []
         assert not running.lines("Reconciler error")
@@ -144,22 +146,22 @@ def test_nodes_are_given_back_while_pods_stay_available(stage: Stage) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
-def test_a_controller_killed_while_it_gives_back_leaves_nothing_half_done(stage: Stage, seed: int) -> None:
+def test_a_controller_killed_while_it_gives_back_leaves_nothing_half_done(cluster: WorkloadCluster, seed: int) -> None:
     """DIS-054: no node stays marked, none stays without pods, every pod runs."""
     numbers = random.Random(seed)
     step, count = numbers.choice(_STEPS), numbers.randint(1, 2)
-    with controller(stage.account.kubeconfig, *ALONE) as first:
+    with controller(cluster.account.kubeconfig, *ALONE) as first:
         first.await_leading()
-        begin(stage)
+        begin(cluster)
         earlier_count = len(first.lines(step))
-        scale(stage, AFTER)
+        scale(cluster, AFTER)
         try:
             first.until(lambda: len(first.lines(step)) >= earlier_count + count, f"log {step!r} {count} times", 60)
         except TimeoutError:
             # Not every way down comes by every step; then it is killed somewhere on its way.
             assert first.lines("disrupting node(s)")
         first.kill()
-    with controller(stage.account.kubeconfig, *ALONE) as second:
+    with controller(cluster.account.kubeconfig, *ALONE) as second:
         second.await_leading()
-        stage.until(nothing_is_half_done(stage, second), _REST_SECONDS)
+        cluster.until(nothing_is_half_done(cluster, second), _REST_SECONDS)
         assert not second.lines("Reconciler error")

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import deployed, emptying
+from controlplane import cleanup, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items
-from controlplane.patience import patience
 from controlplane.ports import free_port
 from controlplane.process import Controller, controller
+from controlplane.timeouts import scaled_timeout
 from helm.charts import helm
 from support import yaml_text
 from support.installed_program import KARPENTER
@@ -99,7 +99,7 @@ def test_the_page_about_kind_leads_to_nodes_for_twenty_pods_and_back(plane: Cont
 
 def test_without_an_image_the_controller_runs_beside_the_cluster(plane: ControlPlane, tmp_path: Path) -> None:
     definitions, *lines, run = shell_lines(KIND.partition("## Without an image")[2])
-    emptying.forget_definitions(plane)
+    cleanup.forget_definitions(plane)
     printing, _, applying = definitions.partition(" | ")
     printed = subprocess.run([KARPENTER, *printing.split()[1:]], capture_output=True, text=True, check=True).stdout
     Kubectl(plane).run(applying, printed)
@@ -116,7 +116,7 @@ def test_without_an_image_the_controller_runs_beside_the_cluster(plane: ControlP
             plane.until(lambda: is_ready(plane), "the NodePool to be ready")
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(patience(40)) == 0, (tmp_path / "log").read_text()[-2000:]
+        assert process.wait(scaled_timeout(40)) == 0, (tmp_path / "log").read_text()[-2000:]
 
 
 def is_ready(plane: ControlPlane) -> bool:

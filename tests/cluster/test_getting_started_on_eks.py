@@ -16,7 +16,7 @@ import pytest
 from botocore import xform_name
 from typer.testing import CliRunner
 
-from controlplane import deployed, emptying
+from controlplane import cleanup, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items
@@ -163,7 +163,7 @@ def _value(shape: Any, given: list[str]) -> Any:
 
 
 def test_the_guide_leads_from_a_cluster_to_nodes(plane: ControlPlane, tmp_path: Path) -> None:
-    emptying.forget_definitions(plane)
+    cleanup.forget_definitions(plane)
     with Double(REGION) as aws, definitions_of_tests(plane):
         seeds = seed(aws)
         network = {"subnetIds": [*seeds.subnets.values()], "clusterSecurityGroupId": seeds.group}
@@ -221,7 +221,7 @@ def definitions_of_tests(plane: ControlPlane) -> Iterator[None]:
     try:
         yield
     finally:
-        emptying.forget_definitions(plane)
+        cleanup.forget_definitions(plane)
         plane.apply(*crds.custom_resource_definitions())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.harness import ControlPlane
 from controlplane.process import Controller, controller
-from controlplane.stage import ALONE, WITH, Stage, cases, staged
+from controlplane.workload_cluster import ALONE, WITH, WorkloadCluster, cases, workload_cluster
 from karpenter.api import kinds
 
 pytestmark = pytest.mark.cluster
@@ -21,8 +21,8 @@ _TAKE_OVER_SECONDS = 20.0
 
 
 @pytest.fixture
-def stage(plane: ControlPlane) -> Iterator[Stage]:
-    with staged(plane) as ready:
+def cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
+    with workload_cluster(plane) as ready:
         ready.pool()
         yield ready
 
@@ -34,42 +34,42 @@ def await_moment(running: Controller, seed: int) -> None:
     running.until(lambda: len(running.lines(step)) >= count, f"log {step!r} {count} times")
 
 
-def check(stage: Stage) -> None:
+def check(cluster: WorkloadCluster) -> None:
     """Every pod runs, and never was there a claim or an instance more than pods."""
-    sight = stage.until_running(PODS)
-    assert len(sight.claims) == len(sight.instances) == PODS
-    assert (stage.given_up(kinds.NODE_CLAIM), stage.given_up(kinds.CONFIG_MAP)) == (0, 0)
+    observation = cluster.until_running(PODS)
+    assert len(observation.claims) == len(observation.instances) == PODS
+    assert (cluster.given_up(kinds.NODE_CLAIM), cluster.given_up(kinds.CONFIG_MAP)) == (0, 0)
 
 
 @pytest.mark.parametrize(("seed", "nomination"), cases(range(20), (0, WITH)))
 def test_a_controller_killed_while_it_launches_is_followed_by_one_that_finishes(
-    stage: Stage, seed: int, nomination: tuple[str, str]
+    cluster: WorkloadCluster, seed: int, nomination: tuple[str, str]
 ) -> None:
     """OPS-012, OPS-211"""
     flags = (*ALONE, *nomination)
-    with controller(stage.account.kubeconfig, *flags) as first:
+    with controller(cluster.account.kubeconfig, *flags) as first:
         first.await_leading()
-        stage.deploy(PODS)
+        cluster.deploy(PODS)
         await_moment(first, seed)
         first.kill()
-    with controller(stage.account.kubeconfig, *flags) as second:
-        check(stage)
+    with controller(cluster.account.kubeconfig, *flags) as second:
+        check(cluster)
         assert not second.lines("Reconciler error")
 
 
 @pytest.mark.parametrize(("seed", "nomination"), cases(range(100, 104)))
 def test_a_leader_killed_while_it_launches_is_followed_by_the_standby(
-    stage: Stage, seed: int, nomination: tuple[str, str]
+    cluster: WorkloadCluster, seed: int, nomination: tuple[str, str]
 ) -> None:
     """OPS-361"""
-    with controller(stage.account.kubeconfig, *nomination) as leader:
+    with controller(cluster.account.kubeconfig, *nomination) as leader:
         leader.await_leading()
-        with controller(stage.account.kubeconfig, *nomination) as standby:
+        with controller(cluster.account.kubeconfig, *nomination) as standby:
             standby.until(standby.is_ready, "be ready to follow")
-            stage.deploy(PODS)
+            cluster.deploy(PODS)
             await_moment(leader, seed)
             leader.kill()
             assert not standby.leads
             standby.await_leading(_TAKE_OVER_SECONDS)
-            check(stage)
+            check(cluster)
             assert not standby.lines("Reconciler error")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane import deployed, emptying
+from controlplane import cleanup, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ApiError, ControlPlane, Json
 from controlplane.process import Controller, controller
@@ -31,7 +31,7 @@ def plane(plane: ControlPlane) -> Iterator[ControlPlane]:
     yield plane
     by_itself: Json = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
     plane.request("PATCH", _DEFINITION, by_itself, "application/merge-patch+json")
-    emptying.forget_definitions(plane)
+    cleanup.forget_definitions(plane)
 
 
 @pytest.fixture(scope="module")

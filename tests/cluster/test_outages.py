@@ -1,4 +1,4 @@
-"""The API server is away for twenty seconds, while instances are bought and while Nodes drain: it costs time, nothing else."""
+"""The API server is down for twenty seconds, during launches and during drains: that delays them and has no other effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.harness import ApiError, ControlPlane
 from controlplane.process import Controller, controller
-from controlplane.stage import ALONE, Stage, cases, staged
+from controlplane.workload_cluster import ALONE, WorkloadCluster, cases, workload_cluster
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
 
@@ -25,17 +25,17 @@ _LAUNCHING = ("created nodeclaim", "launched nodeclaim", "registered nodeclaim")
 
 
 @pytest.fixture
-def stage(plane: ControlPlane) -> Iterator[Stage]:
-    with staged(plane) as ready:
+def cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
+    with workload_cluster(plane) as ready:
         ready.pool()
         yield ready
 
 
 @contextmanager
-def outage(stage: Stage) -> Iterator[None]:
-    """The API server is away while the context lasts, and for twenty seconds at least."""
-    plane = stage.plane
-    stage.account.check()
+def outage(cluster: WorkloadCluster) -> Iterator[None]:
+    """The API server is down while the context lasts, and for twenty seconds at least."""
+    plane = cluster.plane
+    cluster.account.check()
     plane.stop_server()
     back = time.monotonic() + AWAY_SECONDS
     try:
@@ -43,21 +43,21 @@ def outage(stage: Stage) -> Iterator[None]:
         plane.until(lambda: time.monotonic() >= back, "the end of the outage")
     finally:
         plane.start_server()
-        plane.until(lambda: is_usable(stage), "the server to serve everything")
-        stage.account.overlook_a_restart()
+        plane.until(lambda: is_usable(cluster), "the server to serve everything")
+        cluster.account.overlook_a_restart()
 
 
-def is_usable(stage: Stage) -> bool:
+def is_usable(cluster: WorkloadCluster) -> bool:
     """A server that has just started answers for some kinds before others."""
     try:
-        stage.look()
+        cluster.observe()
     except ApiError:
         return False
     return True
 
 
 def check_log(running: Controller) -> None:
-    """One outage is one cause, told once, and told to be over once.
+    """One outage gives one log line when it begins, and one when it ends.
 
     A server that has just started has more to say, for it does not know its roles at first: that is no cause.
     """
@@ -67,66 +67,66 @@ def check_log(running: Controller) -> None:
     assert len(running.lines("the API server can be used again")) == 1
 
 
-def held(stage: Stage) -> NodeClaim:
+def held(cluster: WorkloadCluster) -> NodeClaim:
     """A claim that is deleted and whose Node a budget keeps from draining."""
-    stage.deploy(1, _GUARDED)
-    (claim,) = stage.until_running(1).claims
-    stage.budget(1, _GUARDED)
-    stage.remove(claim)
-    stage.until(lambda: "" if stage.events("FailedDraining", claim.status.node_name) else "nothing holds the drain")
+    cluster.deploy(1, _GUARDED)
+    (claim,) = cluster.until_running(1).claims
+    cluster.budget(1, _GUARDED)
+    cluster.remove(claim)
+    cluster.until(lambda: "" if cluster.events("FailedDraining", claim.status.node_name) else "nothing holds the drain")
     return claim
 
 
-def check_held(stage: Stage, claim: NodeClaim) -> None:
+def check_held(cluster: WorkloadCluster, claim: NodeClaim) -> None:
     """Every pod runs and the claim is still there: nobody let its pod go, for which an instance is kept ready."""
 
     def lacking() -> str:
-        sight = stage.look()
-        return "" if sight.running == _PODS + 1 else f"{sight.running} of {len(sight.pods)} pods run"
+        observation = cluster.observe()
+        return "" if observation.running == _PODS + 1 else f"{observation.running} of {len(observation.pods)} pods run"
 
-    stage.until(lacking, _SECONDS)
-    claims = stage.look().claims
+    cluster.until(lacking, _SECONDS)
+    claims = cluster.observe().claims
     assert len(claims) == _PODS + 2
     assert [each.metadata.uid for each in claims if each.metadata.deletion_timestamp] == [claim.metadata.uid]
 
 
 @pytest.mark.parametrize(("step", "nomination"), cases(_LAUNCHING))
 def test_an_outage_while_instances_are_bought_and_nodes_drain_costs_only_time(
-    stage: Stage, step: str, nomination: tuple[str, str]
+    cluster: WorkloadCluster, step: str, nomination: tuple[str, str]
 ) -> None:
     """OPS-012, OPS-364, DIS-S300: what a budget held before it holds afterwards."""
-    with controller(stage.account.kubeconfig, *ALONE, *nomination) as running:
+    with controller(cluster.account.kubeconfig, *ALONE, *nomination) as running:
         running.await_leading()
-        guarded = held(stage)
+        guarded = held(cluster)
         before = len(running.lines(step))
-        stage.deploy(_PODS)
+        cluster.deploy(_PODS)
         running.until(lambda: len(running.lines(step)) >= before + _PODS // 3, f"log {step!r}")
-        with outage(stage):
+        with outage(cluster):
             running.await_line("the API server cannot be used")
-        check_held(stage, guarded)
-        assert stage.given_up(kinds.CONFIG_MAP) == 0
-        stage.budget(0, _GUARDED)
-        stage.until_gone(guarded.metadata.uid)
-        sight = stage.until_running(_PODS + 1, _SECONDS)
-        assert len(sight.claims) == _PODS + 1
-        assert stage.given_up(kinds.NODE_CLAIM) == 0
+        check_held(cluster, guarded)
+        assert cluster.given_up(kinds.CONFIG_MAP) == 0
+        cluster.budget(0, _GUARDED)
+        cluster.until_gone(guarded.metadata.uid)
+        observation = cluster.until_running(_PODS + 1, _SECONDS)
+        assert len(observation.claims) == _PODS + 1
+        assert cluster.given_up(kinds.NODE_CLAIM) == 0
         check_log(running)
 
 
 @pytest.mark.parametrize(("step", "nomination"), cases(_LAUNCHING))
 def test_a_leader_that_could_not_renew_ends_and_its_next_start_finishes_the_job(
-    stage: Stage, step: str, nomination: tuple[str, str]
+    cluster: WorkloadCluster, step: str, nomination: tuple[str, str]
 ) -> None:
     """OPS-361: the kubelet starts it again while the server is still away."""
-    with controller(stage.account.kubeconfig, *nomination) as first:
+    with controller(cluster.account.kubeconfig, *nomination) as first:
         first.await_leading()
-        stage.deploy(_PODS)
+        cluster.deploy(_PODS)
         first.until(lambda: len(first.lines(step)) >= _PODS // 3, f"log {step!r}")
-        with outage(stage):
+        with outage(cluster):
             assert first.ended() == 1
             assert len(first.lines("leader election lost")) == 1
-    with controller(stage.account.kubeconfig, *nomination) as second:
-        sight = stage.until_running(_PODS, _SECONDS)
-        assert len(sight.claims) == _PODS
-        assert stage.given_up(kinds.NODE_CLAIM) == stage.given_up(kinds.CONFIG_MAP) == 0
+    with controller(cluster.account.kubeconfig, *nomination) as second:
+        observation = cluster.until_running(_PODS, _SECONDS)
+        assert len(observation.claims) == _PODS
+        assert cluster.given_up(kinds.NODE_CLAIM) == cluster.given_up(kinds.CONFIG_MAP) == 0
         assert not second.lines("Reconciler error")

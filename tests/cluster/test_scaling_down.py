@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
-from controlplane.stage import ALONE, NAMESPACE, Stage, at_rest, staged
+from controlplane.workload_cluster import ALONE, NAMESPACE, WorkloadCluster, at_rest, workload_cluster
 from karpenter.api import kinds
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodeClaim
@@ -26,8 +26,8 @@ _QUIET_PASSES = 20
 
 
 @pytest.fixture
-def stage(plane: ControlPlane) -> Iterator[Stage]:
-    with staged(plane) as ready:
+def cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
+    with workload_cluster(plane) as ready:
         plane.apply(_pool())
         yield ready
 
@@ -64,14 +64,14 @@ def deployment(number: int) -> Json:
     }
 
 
-def scale(stage: Stage) -> None:
+def scale(cluster: WorkloadCluster) -> None:
     for number in range(len(SIZES)):
         path = kinds.DEPLOYMENT.path(NAMESPACE, f"a{number}")
-        stage.plane.request("PATCH", path, {"spec": {"replicas": AFTER}}, _MERGE)
+        cluster.plane.request("PATCH", path, {"spec": {"replicas": AFTER}}, _MERGE)
 
 
-def staying(stage: Stage) -> tuple[Pod, ...]:
-    return tuple(pod for pod in stage.all(kinds.POD, NAMESPACE) if pod.metadata.deletion_timestamp is None)
+def staying(cluster: WorkloadCluster) -> tuple[Pod, ...]:
+    return tuple(pod for pod in cluster.all(kinds.POD, NAMESPACE) if pod.metadata.deletion_timestamp is None)
 
 
 def cost(claims: tuple[NodeClaim, ...]) -> float:
@@ -91,32 +91,34 @@ def cost(claims: tuple[NodeClaim, ...]) -> float:
     )
 
 
-def until_at_rest(stage: Stage, running: Controller, pods: int) -> None:
+def until_at_rest(cluster: WorkloadCluster, running: Controller, pods: int) -> None:
     """Wait until every pod runs and nothing new begins."""
 
     def fault() -> str:
-        sight = stage.look()
-        return sight.odd() or ("" if sight.running == len(sight.pods) == pods else f"{sight.running} pods run")
+        observation = cluster.observe()
+        return observation.inconsistency() or (
+            "" if observation.running == len(observation.pods) == pods else f"{observation.running} pods run"
+        )
 
-    stage.until(at_rest(running, _QUIET_PASSES, lambda: len(running.lines("disrupting node(s)")), fault), 300)
+    cluster.until(at_rest(running, _QUIET_PASSES, lambda: len(running.lines("disrupting node(s)")), fault), 300)
 
 
 @pytest.mark.cluster
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_cluster_scaled_down_is_cheap_again_while_two_of_five_pods_never_move(stage: Stage) -> None:
+def test_a_cluster_scaled_down_is_cheap_again_while_two_of_five_pods_never_move(cluster: WorkloadCluster) -> None:
     """The issue's anchor: from 510 pods to 240, at most 1.06 times what they must cost, at most 60 % of them restarted."""
     count = AFTER * len(SIZES)
-    stage.plane.apply(*(deployment(number) for number in range(len(SIZES))))
-    stage.until(lambda: "" if len(staying(stage)) == BEFORE * len(SIZES) else "pods still to come")
-    with controller(stage.account.kubeconfig, *ALONE) as running:
-        before = cost(stage.until_running(BEFORE * len(SIZES), 180).claims)
-        scale(stage)
-        stage.until(lambda: "" if len(staying(stage)) == count else "pods still going")
-        staying_uids = {pod.metadata.uid for pod in staying(stage)}
-        until_at_rest(stage, running, count)
-        left = staying(stage)
-        price = cost(stage.look().claims) / least_price(pool(), left)
+    cluster.plane.apply(*(deployment(number) for number in range(len(SIZES))))
+    cluster.until(lambda: "" if len(staying(cluster)) == BEFORE * len(SIZES) else "pods still to come")
+    with controller(cluster.account.kubeconfig, *ALONE) as running:
+        before = cost(cluster.until_running(BEFORE * len(SIZES), 180).claims)
+        scale(cluster)
+        cluster.until(lambda: "" if len(staying(cluster)) == count else "pods still going")
+        staying_uids = {pod.metadata.uid for pod in staying(cluster)}
+        until_at_rest(cluster, running, count)
+        left = staying(cluster)
+        price = cost(cluster.observe().claims) / least_price(pool(), left)
         restarted = 1 - len(staying_uids & {pod.metadata.uid for pod in left}) / count
         summary = f"{before:.2f} $/h, then {price:.3f} x bound, {restarted:.1%} of the pods restarted"
         print(summary)

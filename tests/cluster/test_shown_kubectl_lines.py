@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import emptying
+from controlplane import cleanup
 from controlplane.harness import ControlPlane, Json
 from controlplane.objects import items, made
 from karpenter.api import crds
@@ -73,7 +73,7 @@ def test_every_line_with_kubectl_works_in_the_order_of_its_page(
     plane: ControlPlane, page: Path, tmp_path: Path
 ) -> None:
     plane.apply(*crds.custom_resource_definitions())
-    emptying.empty(plane)
+    cleanup.empty(plane)
     plane.apply(*stage(page))
     kubectl = Kubectl(plane, files_of(page, tmp_path))
     done = 0

@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from controlplane import deployed, emptying
+from controlplane import cleanup, deployed
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
 from karpenter.api import kinds
@@ -110,7 +110,7 @@ def _traced() -> list[Json]:
 
 @pytest.fixture
 def plane(plane: ControlPlane) -> ControlPlane:
-    emptying.empty(plane)
+    cleanup.empty(plane)
     plane.apply(_NODE_CLASS, _POOL, _SYSTEM_NODE)
     return plane
 

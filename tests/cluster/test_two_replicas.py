@@ -18,7 +18,7 @@ import pytest
 from controlplane import deployed
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
-from controlplane.stage import Stage, staged
+from controlplane.workload_cluster import WorkloadCluster, workload_cluster
 from karpenter.api.control_plane import Lease
 from karpenter.api.kinds import LEASE
 
@@ -35,8 +35,8 @@ _LEADS = ("leader_election_master_status", frozenset({("name", "karpenter-leader
 
 
 @pytest.fixture
-def stage(plane: ControlPlane) -> Iterator[Stage]:
-    with staged(plane) as ready:
+def cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
+    with workload_cluster(plane) as ready:
         bindings = deployed.bindings_to("nobody")
         plane.apply(*bindings)
         ready.pool()
@@ -47,15 +47,15 @@ def stage(plane: ControlPlane) -> Iterator[Stage]:
 class Pair:
     """A leader whose calls are kept, and its standby."""
 
-    stage: Stage
+    cluster: WorkloadCluster
     leader: Controller
     standby: Controller
 
     def lease(self) -> Lease:
-        return LEASE.decode(json.dumps(self.stage.plane.request("GET", _LEASE)).encode())
+        return LEASE.decode(json.dumps(self.cluster.plane.request("GET", _LEASE)).encode())
 
     def calls(self) -> int:
-        return len(self.stage.account.calls())
+        return len(self.cluster.account.calls())
 
     def until_led(self, seconds: float) -> None:
         """Wait until the standby leads and has begun to work."""
@@ -63,26 +63,28 @@ class Pair:
 
     def check_still_works(self, pods: int) -> None:
         """The standby, now leading, buys what is missing."""
-        self.stage.deploy(pods)
-        self.stage.until_running(pods)
+        self.cluster.deploy(pods)
+        self.cluster.until_running(pods)
 
 
 @contextmanager
-def pair(stage: Stage, *flags: str) -> Iterator[Pair]:
-    with controller(stage.account.kubeconfig, *flags) as leader:
+def pair(cluster: WorkloadCluster, *flags: str) -> Iterator[Pair]:
+    with controller(cluster.account.kubeconfig, *flags) as leader:
         leader.await_leading()
-        other = stage.plane.kubeconfig_of("nobody")
+        other = cluster.plane.kubeconfig_of("nobody")
         with controller(other, *flags) as standby:
             standby.await_line("new leader elected")
             standby.until(standby.is_ready, "be ready to follow")
-            yield Pair(stage, leader, standby)
+            yield Pair(cluster, leader, standby)
 
 
-def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_told_to_end(stage: Stage) -> None:
+def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_told_to_end(
+    cluster: WorkloadCluster,
+) -> None:
     """OPS-O8, OPS-361 to OPS-363. DIS-050: only the leader disrupts."""
-    with pair(stage) as two:
-        stage.deploy(2)
-        stage.until_running(2)
+    with pair(cluster) as two:
+        cluster.deploy(2)
+        cluster.until_running(2)
         check_places(two)
         assert two.leader.terminate() == 0
         two.standby.await_line(_ACQUIRED, _SLACK_SECONDS)
@@ -119,10 +121,10 @@ def _is_said_to_be_ready(process: Controller) -> bool:
 
 
 @pytest.mark.soak
-def test_a_leader_that_is_killed_is_followed_within_the_lease_time(stage: Stage) -> None:
-    with pair(stage) as two:
-        stage.deploy(2)
-        stage.until_running(2)
+def test_a_leader_that_is_killed_is_followed_within_the_lease_time(cluster: WorkloadCluster) -> None:
+    with pair(cluster) as two:
+        cluster.deploy(2)
+        cluster.until_running(2)
         two.leader.kill()
         killed = time.monotonic()
         two.until_led(_LEASE_SECONDS + _SLACK_SECONDS)
@@ -132,35 +134,35 @@ def test_a_leader_that_is_killed_is_followed_within_the_lease_time(stage: Stage)
 
 
 @pytest.mark.soak
-def test_a_leader_that_slept_through_its_lease_writes_nothing_and_ends(stage: Stage) -> None:
+def test_a_leader_that_slept_through_its_lease_writes_nothing_and_ends(cluster: WorkloadCluster) -> None:
     """It is stopped in the middle of its work, with plenty left to write.
 
     The one request it was sending just then may still be carried out: no process can take that back. Those it had only begun to
     send reach the server cut short and change nothing.
     """
-    with pair(stage, "--kube-client-qps=20", "--kube-client-burst=20") as two:
-        stage.deploy(40)
+    with pair(cluster, "--kube-client-qps=20", "--kube-client-burst=20") as two:
+        cluster.deploy(40)
         two.leader.until(lambda: len(two.leader.lines("launched nodeclaim")) >= 5, "launch five instances")
         two.leader.pause()
         two.until_led(_LEASE_SECONDS + _SLACK_SECONDS)
         before = two.calls()
         two.leader.resume()
         assert two.leader.ended(30.0) == 1
-        after = stage.account.calls()[before:]
+        after = cluster.account.calls()[before:]
         assert len([call for call in after if call.verb in _WRITES and call.status < 400]) <= 1
         assert all(call.message == "unexpected EOF" for call in after if call.verb in _WRITES and call.status >= 400)
         (line,) = two.leader.lines("leader election lost")
         assert "lease kube-system/karpenter-leader-election" in str(line["error"])
         assert not any("Traceback" in text for text in two.leader.log.splitlines())
-        stage.until_running(40)
-        assert len(stage.look().instances) == 40
+        cluster.until_running(40)
+        assert len(cluster.observe().instances) == 40
 
 
 @pytest.mark.soak
-def test_a_leader_whose_lease_somebody_else_took_ends(stage: Stage) -> None:
-    with pair(stage) as two:
+def test_a_leader_whose_lease_somebody_else_took_ends(cluster: WorkloadCluster) -> None:
+    with pair(cluster) as two:
         taken: Json = {"spec": {"holderIdentity": "somebody"}}
-        stage.plane.request("PATCH", _LEASE, taken, "application/merge-patch+json")
+        cluster.plane.request("PATCH", _LEASE, taken, "application/merge-patch+json")
         assert two.leader.ended(10.0) == 1
         (line,) = two.leader.lines("leader election lost")
         assert line["error"] == "lease kube-system/karpenter-leader-election was taken by somebody"
@@ -168,11 +170,11 @@ def test_a_leader_whose_lease_somebody_else_took_ends(stage: Stage) -> None:
 
 
 @pytest.mark.soak
-def test_a_standby_that_is_told_to_warm_up_has_its_caches_filled(stage: Stage) -> None:
+def test_a_standby_that_is_told_to_warm_up_has_its_caches_filled(cluster: WorkloadCluster) -> None:
     """OPS-316"""
-    with pair(stage, "--disable-controller-warmup=false") as two:
-        stage.deploy(2)
-        stage.until_running(2)
+    with pair(cluster, "--disable-controller-warmup=false") as two:
+        cluster.deploy(2)
+        cluster.until_running(2)
         assert not two.standby.leads
         assert two.leader.terminate() == 0
         two.until_led(_SLACK_SECONDS)

@@ -1,4 +1,4 @@
-"""What ServiceAccounts asked of the API server: its audit log, read back as rights used and answers given."""
+"""The audit log of the API server: the rights that ServiceAccounts used, and the answers they got."""
 
 from __future__ import annotations
 

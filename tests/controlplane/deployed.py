@@ -140,11 +140,11 @@ class Account:
             self.plane.request("DELETE", f"/api/v1/namespaces/{self.namespace}/secrets/{old}")
 
     def calls(self) -> list[Call]:
-        """What was asked for in its name since it was installed."""
+        """The calls made with this account since it was installed."""
         return self.plane.calls(f"system:serviceaccount:{self.namespace}:{NAME}")[self._earlier :]
 
     def check(self) -> None:
-        """Raise ``AssertionError`` where it was forbidden something."""
+        """Raise ``AssertionError`` where a call was forbidden."""
         calls = self.calls()[self._overlooked :]
         refused = sorted({call.message or call.path for call in calls if call.is_refused})
         assert not refused, "deploy/ does not give the controller the right to what it did:\n" + "\n".join(refused)
@@ -187,7 +187,7 @@ def _await_in_force(plane: ControlPlane, objects: list[Json]) -> None:
 
 
 def _is_granted(plane: ControlPlane, role: Json) -> bool:
-    """Whether the authoriser has heard of a role and its binding."""
+    """Whether the authoriser already applies a role and its binding."""
     rules: list[dict[str, list[str]]] = role["rules"]  # type: ignore[assignment]
     rule = rules[0]
     group, (resource, _, subresource) = rule["apiGroups"][0], rule["resources"][0].partition("/")

@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane import audit, binaries
-from controlplane.kept_connections import KeptConnections
-from controlplane.patience import patience
+from controlplane.persistent_connections import PersistentConnections
 from controlplane.ports import free_port
+from controlplane.timeouts import scaled_timeout
 
 if TYPE_CHECKING:
     from karpenter.kube.client import KubeClient
@@ -98,7 +98,7 @@ class ControlPlane:
     _processes: list[subprocess.Popen[bytes]] = field(init=False, default_factory=list)
     _stopped_server: list[str] = field(init=False, default_factory=list)
     _etcd: str = field(init=False, default="")
-    _connections: KeptConnections = field(init=False)
+    _connections: PersistentConnections = field(init=False)
 
     def __enter__(self) -> ControlPlane:
         self.start()
@@ -158,7 +158,7 @@ class ControlPlane:
         return str(path)
 
     def calls(self, user: str) -> list[audit.Call]:
-        """What a ServiceAccount asked of the API server so far, and what it was answered."""
+        """The calls of a ServiceAccount to the API server so far, with their answers."""
         return audit.calls(self._audit_log, user)
 
     def client(self, user: str = ADMIN) -> KubeClient:
@@ -172,7 +172,7 @@ class ControlPlane:
 
         A server that sets up the storage of a kind anew, as after a change of its CRD, is asked again, as kubectl does.
         """
-        deadline = time.monotonic() + patience(30)
+        deadline = time.monotonic() + scaled_timeout(30)
         while True:
             try:
                 return self._request_once(method, path, body, content)
@@ -184,7 +184,7 @@ class ControlPlane:
     def _request_once(self, method: str, path: str, body: Json | None, content: str) -> Json:
         headers = {"Authorization": f"Bearer {self.tokens[ADMIN]}", "Content-Type": content}
         data = None if body is None else json.dumps(body).encode()
-        answer = self._connections.call(method, path, data, headers, patience(30))
+        answer = self._connections.call(method, path, data, headers, scaled_timeout(30))
         if not 200 <= answer.status < 300:
             raise ApiError(answer.status, answer.body.decode())
         return _as_object(answer.body)
@@ -211,7 +211,7 @@ class ControlPlane:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition on the control plane holds; ``TimeoutError`` saying for what after a minute."""
-        deadline = time.monotonic() + patience(_START_SECONDS)
+        deadline = time.monotonic() + scaled_timeout(_START_SECONDS)
         while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited a minute for {what}")
@@ -219,7 +219,7 @@ class ControlPlane:
 
     @property
     def certificate(self) -> bytes:
-        """What the server is believed by, in PEM."""
+        """The authority of the server's certificate, in PEM."""
         return self._certificate.read_bytes()
 
     @property
@@ -254,7 +254,7 @@ class ControlPlane:
         policy.write_text(json.dumps(audit.POLICY))
         port = free_port()
         self.server = f"https://127.0.0.1:{port}"
-        self._connections = KeptConnections(self.server, self._certificate)
+        self._connections = PersistentConnections(self.server, self._certificate)
         self._spawn(
             folder / binaries.API_SERVER,
             f"--etcd-servers={etcd}",
@@ -353,7 +353,7 @@ class ControlPlane:
         self._processes.append(process)
 
     def _await(self, condition: Callable[[], bool], name: str) -> None:
-        deadline = time.monotonic() + patience(_START_SECONDS)
+        deadline = time.monotonic() + scaled_timeout(_START_SECONDS)
         while not condition():
             ended = [process for process in self._processes if process.poll() is not None]
             if ended or time.monotonic() > deadline:

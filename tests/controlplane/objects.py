@@ -1,4 +1,4 @@
-"""Objects as the API server takes them, and what it says of them."""
+"""Manifests for the API server, and reads of its objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`karpenter run` as processes of their own, seen and treated from outside as an operator (or bad luck) would.
+"""`karpenter run` as processes of their own: observed, signalled and killed from outside.
 
 A process gets the arguments and the environment that the Deployment in `deploy/` gives its container, and free ports for probes
 and metrics. Tests that need two replicas start two. Start them from the main thread: they die with the thread that started them.
@@ -23,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane import deployed
 from controlplane.harness import die_with_parent
-from controlplane.patience import patience
 from controlplane.ports import free_port
+from controlplane.timeouts import scaled_timeout
 from support.installed_program import KARPENTER
 
 _END_SECONDS = 40.0
@@ -88,7 +88,7 @@ class Controller:
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
         """Wait until something about the process holds; ``TimeoutError`` with the end of the log at the deadline or its end."""
-        end = time.monotonic() + patience(seconds)
+        end = time.monotonic() + scaled_timeout(seconds)
         while not condition():
             if time.monotonic() > end or self._process.poll() is not None:
                 raise TimeoutError(f"the controller did not {what}:\n{self.log[-2000:]}")
@@ -128,7 +128,7 @@ class Controller:
     def terminate(self) -> int:
         """SIGTERM, as a kubelet does; the exit code, ``TimeoutExpired`` when it takes longer than a pod is given."""
         self._process.terminate()
-        return self._process.wait(patience(_END_SECONDS))
+        return self._process.wait(scaled_timeout(_END_SECONDS))
 
     def pause(self) -> None:
         """SIGSTOP: it stops without noticing, as on a node that hangs."""
@@ -140,7 +140,7 @@ class Controller:
 
     def ended(self, seconds: float = _END_SECONDS) -> int:
         """Wait until it ends by itself; its exit code."""
-        return self._process.wait(patience(seconds))
+        return self._process.wait(scaled_timeout(seconds))
 
     @property
     def is_running(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the tests rely on when they run the controller with the rights of `deploy/` and no others."""
+"""Running the controller with the rights of `deploy/` and no others works as other tests rely on."""
 
 from __future__ import annotations
 

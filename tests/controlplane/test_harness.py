@@ -1,4 +1,4 @@
-"""What the control plane promises the tests that use it."""
+"""The test control plane: start, stop, users, pauses, outages, and audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done to a controller process from outside."""
+"""Controls of a controller process: kill, terminate, pause and resume."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import deployed, emptying
+from controlplane import cleanup, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.objects import exists, items
@@ -34,13 +34,13 @@ _PORTS = frozenset({"METRICS_PORT", "HEALTH_PROBE_PORT"})
 def plane(plane: ControlPlane) -> Iterator[ControlPlane]:
     """Nothing of a release stays for other files."""
     yield plane
-    emptying.forget_definitions(plane)
+    cleanup.forget_definitions(plane)
 
 
 @pytest.fixture
 def bare(plane: ControlPlane) -> ControlPlane:
     """A control plane without our kinds and with a namespace that enforces the restricted pod security standard."""
-    emptying.forget_definitions(plane)
+    cleanup.forget_definitions(plane)
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE, "labels": labels}})
     return plane

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from controlplane.harness import Json
-from controlplane.patience import patience
+from controlplane.timeouts import scaled_timeout
 from karpenter.api import kinds
 from karpenter.api.core import Node
 from karpenter.kube.protocol import JsonObject
@@ -131,7 +131,7 @@ class _Run:
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait, and look meanwhile."""
-        end = time.monotonic() + patience(_RESULT_SECONDS)
+        end = time.monotonic() + scaled_timeout(_RESULT_SECONDS)
         while not condition():
             assert time.monotonic() < end, what
             self.look()

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from controlplane.patience import patience
+from controlplane.timeouts import scaled_timeout
 
 _JOIN = re.compile(r"kubeadm join (\S+) --token (\S+)[\s\\]+--discovery-token-ca-cert-hash sha256:(\S+)")
 _INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
@@ -196,7 +196,7 @@ class JoiningKubelet:
         return str(identity.request("POST", _REQUESTS, body)["metadata"]["name"])
 
     def _issued(self, name: str, identity: Api) -> bytes:
-        deadline = time.monotonic() + patience(_DEADLINE_SECONDS)
+        deadline = time.monotonic() + scaled_timeout(_DEADLINE_SECONDS)
         while time.monotonic() < deadline:
             certificate = identity.request("GET", f"{_REQUESTS}/{name}").get("status", {}).get("certificate")
             if certificate:

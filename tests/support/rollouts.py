@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from controlplane.harness import Json
-from controlplane.patience import patience
+from controlplane.timeouts import scaled_timeout
 
 
 def web(replicas: int) -> Json:
@@ -28,7 +28,7 @@ def web(replicas: int) -> Json:
 
 async def settled(missing: Callable[[], Awaitable[str]], within_seconds: float) -> None:
     """Wait until nothing is ``missing``; fail with what is at the deadline."""
-    end = time.monotonic() + patience(within_seconds)
+    end = time.monotonic() + scaled_timeout(within_seconds)
     while text := await missing():
         assert time.monotonic() < end, text
         await asyncio.sleep(0.5)

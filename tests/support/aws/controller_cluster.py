@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.harness import Json
-from controlplane.patience import patience
 from controlplane.process import Controller, controller
+from controlplane.timeouts import scaled_timeout
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
@@ -92,7 +92,7 @@ class ControllerCluster:
 
     async def until(self, missing: Callable[[], str], seconds: float = _PATIENCE_SECONDS) -> None:
         """Wait until nothing is ``missing``; fail with what is at the deadline."""
-        end = time.monotonic() + patience(seconds)
+        end = time.monotonic() + scaled_timeout(seconds)
         while text := missing():
             assert time.monotonic() < end, text
             await asyncio.sleep(_POLL_SECONDS)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from controlplane.patience import patience
+from controlplane.timeouts import scaled_timeout
 from karpenter.cli.main import app
 from support.installed_program import KARPENTER
 
 COMMAND = [KARPENTER, "demo", "--speed", "2000"]
-SECONDS = patience(90)
+SECONDS = scaled_timeout(90)
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:

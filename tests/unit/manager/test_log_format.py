@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from controlplane.patience import patience
+from controlplane.timeouts import scaled_timeout
 from support.installed_program import KARPENTER
 
 COMMAND = (KARPENTER, "run")
@@ -55,7 +55,7 @@ def logged(folder: Path, *arguments: str, is_terminal: bool, **variables: str) -
             written = read_until(reading, AWAITED.encode())
             process.send_signal(signal.SIGTERM)
             written += read_until(reading, None)
-            return Ended(process.wait(patience(30)), written.decode().splitlines())
+            return Ended(process.wait(scaled_timeout(30)), written.decode().splitlines())
 
 
 def read_until(reading: int, awaited: bytes | None) -> bytes:

@@ -1,8 +1,8 @@
-"""A stage for stories of bad luck: a working control plane, one NodePool, and pods that need an instance each.
+"""A working control plane with one NodePool and pods that need an instance each, for tests of faults, restarts and consolidation.
 
-What counts is read from the API server and from its audit log: the pods, claims, Nodes and instances there are now, and how many
-claims and instances were deleted on the way. Instances are given back only where a test says so (``Stage.pool``), so one too many
-stays to be seen.
+Tests compare what the API server and its audit log show: pods, claims, Nodes and instances, and how many claims and instances
+were deleted on the way. Instances are removed only where a test allows it (``WorkloadCluster.pool``), so that a surplus one stays
+visible.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from controlplane import deployed, emptying
+from controlplane import cleanup, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.patience import patience
 from controlplane.process import Controller
+from controlplane.timeouts import scaled_timeout
 from karpenter.api import kinds
 from karpenter.api.core import ConfigMap, Event, Node, Pod
 from karpenter.api.karpenter import NodeClaim
@@ -47,8 +47,8 @@ _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What there is at one moment."""
+class Observation:
+    """Pods, claims, Nodes and instances at one moment."""
 
     pods: tuple[Pod, ...]
     claims: tuple[NodeClaim, ...]
@@ -57,12 +57,12 @@ class Sight:
 
     @property
     def running(self) -> int:
-        """How many pods run on a Node that is there."""
+        """How many pods run on an existing Node."""
         names = {node.metadata.name for node in self.nodes}
         return sum(pod.status.phase == "Running" and pod.spec.node_name in names for pod in self.pods)
 
-    def odd(self) -> str:
-        """What does not fit together: empty where each claim has one instance and one ready Node, and nothing is left over."""
+    def inconsistency(self) -> str:
+        """What is inconsistent; empty where each claim has one instance and one ready Node, and nothing else exists."""
         owners = Counter(instance.claim_uid for instance in self.instances)
         uids = {claim.metadata.uid for claim in self.claims}
         node_ids = Counter(node.spec.provider_id for node in self.nodes)
@@ -86,8 +86,8 @@ def _has_node(claim: NodeClaim, node_ids: Mapping[str, int]) -> bool:
 
 
 @dataclass
-class Stage:
-    """One story's cluster."""
+class WorkloadCluster:
+    """The cluster of one test."""
 
     plane: ControlPlane
     account: Account
@@ -103,14 +103,14 @@ class Stage:
         objects: list[Json] = self.plane.request("GET", kind.path(namespace) + query)["items"]  # type: ignore[assignment]
         return tuple(kind.decode(json.dumps(obj).encode()) for obj in objects)
 
-    def look(self) -> Sight:
-        """What there is now."""
+    def observe(self) -> Observation:
+        """The present state."""
         books: tuple[ConfigMap, ...] = self.all(
             kinds.CONFIG_MAP,
             simulated_instances.INSTANCE_NAMESPACE,
             f"?labelSelector={simulated_instances.INSTANCE_SELECTOR}",
         )
-        return Sight(
+        return Observation(
             self.all(kinds.POD, NAMESPACE),
             self.all(kinds.NODE_CLAIM),
             self.all(kinds.NODE),
@@ -118,7 +118,7 @@ class Stage:
         )
 
     def given_up(self, kind: Kind[T]) -> int:
-        """How many deletions of objects of a kind the controller has asked for in this story.
+        """How many deletions of objects of a kind the controller has asked for in this test.
 
         What was made is what is there and what was deleted. Creations are not counted: where the caller died before the
         answer, the audit log calls them failed.
@@ -127,7 +127,7 @@ class Stage:
         return sum(call.verb == "delete" and call.resource == kind.plural for call in calls)
 
     def writes(self) -> int:
-        """How many writes the controller and its instances have made in this story, heartbeats and elections aside."""
+        """How many writes the controller and its instances have made in this test, heartbeats and elections aside."""
         verbs = ("create", "update", "patch", "delete")
         calls = self.account.calls()[self._before :]
         return sum(call.verb in verbs and call.resource != kinds.LEASE.plural for call in calls)
@@ -138,22 +138,22 @@ class Stage:
 
     def until(self, condition: Callable[[], str], seconds: float = 90.0) -> None:
         """Wait until the condition returns an empty text; ``TimeoutError`` with its last text at the deadline."""
-        end = time.monotonic() + patience(seconds)
+        end = time.monotonic() + scaled_timeout(seconds)
         while missing := condition():
             if time.monotonic() > end:
                 raise TimeoutError(f"after {seconds:g} seconds: {missing}")
             time.sleep(_POLL_SECONDS)
 
-    def until_running(self, pods: int, seconds: float = 90.0) -> Sight:
-        """Wait until so many pods run, no other is there, and instances, claims and Nodes fit together; what there is then."""
-        seen: list[Sight] = []
+    def until_running(self, pods: int, seconds: float = 90.0) -> Observation:
+        """Wait until exactly so many pods exist and run, and instances, claims and Nodes are consistent; returns that state."""
+        seen: list[Observation] = []
 
         def lacking() -> str:
-            sight = self.look()
-            seen.append(sight)
-            if len(sight.pods) != pods or sight.running != pods:
-                return f"{sight.running} of {len(sight.pods)} pods run; {sight.odd()}"
-            return sight.odd()
+            observation = self.observe()
+            seen.append(observation)
+            if len(observation.pods) != pods or observation.running != pods:
+                return f"{observation.running} of {len(observation.pods)} pods run; {observation.inconsistency()}"
+            return observation.inconsistency()
 
         self.until(lacking, seconds)
         return seen[-1]
@@ -162,7 +162,7 @@ class Stage:
         """Wait until no claim with one of these uids is left."""
 
         def left() -> str:
-            names = [claim.metadata.name for claim in self.look().claims if claim.metadata.uid in uids]
+            names = [claim.metadata.name for claim in self.observe().claims if claim.metadata.uid in uids]
             return f"{', '.join(names)} still there" if names else ""
 
         self.until(left, seconds)
@@ -213,7 +213,7 @@ class Stage:
         self.plane.until(is_counted, f"budget {name} to count its pods")
 
     def lose(self, instance: SimulatedInstance) -> None:
-        """The cloud takes an instance away, without warning: what the fault script's ``lost`` does at its time."""
+        """Remove an instance without warning, as ``lost`` in a fault script does."""
         ending = msgspec.structs.replace(instance, ending_at=datetime.now(UTC))
         data = {"instance.json": msgspec.json.encode(ending).decode()}
         path = kinds.CONFIG_MAP.path(simulated_instances.INSTANCE_NAMESPACE, instance.node_name)
@@ -234,14 +234,14 @@ class Stage:
         return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 
     def clear(self) -> None:
-        """Take everything away, without asking anybody's leave."""
-        emptying.empty(self.plane)
+        """Delete everything, finalizers included."""
+        cleanup.empty(self.plane)
 
 
 def at_rest(
     running: Controller, passes: int, progress: Callable[[], int], fault: Callable[[], str] = lambda: ""
 ) -> Callable[[], str]:
-    """A condition for ``Stage.until``: during so many disruption passes nothing was at fault and nothing progressed.
+    """A condition for ``WorkloadCluster.until``: during so many disruption passes nothing was at fault and nothing progressed.
 
     ``progress`` counts what must not happen any more, such as writes or commands; ``fault`` says what is not as it should be.
     """
@@ -259,19 +259,19 @@ def at_rest(
 
 
 @contextmanager
-def staged(plane: ControlPlane) -> Iterator[Stage]:
-    """An empty stage with a node class, and the controller's rights; empty again afterwards."""
+def workload_cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
+    """An empty cluster with a node class and the controller's rights; empty again afterwards."""
     with deployed.installed(plane) as account:
-        stage = Stage(plane, account)
-        stage.clear()
-        stage.node_class()
+        cluster = WorkloadCluster(plane, account)
+        cluster.clear()
+        cluster.node_class()
         try:
-            yield stage
+            yield cluster
         finally:
-            stage.clear()
+            cluster.clear()
 
 
-#: Whether pods are told their node beforehand.
+#: Whether pods are nominated to their node.
 WITH, WITHOUT = "with-nomination", "without-nomination"
 _FLAGS = {WITH: (NOMINATION, "true"), WITHOUT: (NOMINATION, "false")}
 

@@ -1,4 +1,4 @@
-"""HTTPS calls to one server over connections that are kept: a TLS handshake costs both sides ten times as much as most calls.
+"""HTTPS calls to one server over persistent connections: a TLS handshake costs both sides ten times as much as most calls.
 
 Tests ask an API server thousands of times, above all while they wait for something.
 """
@@ -24,7 +24,7 @@ class HttpAnswer:
 
 
 @dataclass
-class KeptConnections:
+class PersistentConnections:
     """Connections to the server at ``url``; any number of threads may call. ``certificate`` is the file of its authority."""
 
     url: str

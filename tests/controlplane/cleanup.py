@@ -1,4 +1,4 @@
-"""A control plane that several files of tests share is emptied between them: workloads, instances, our kinds, and rights.
+"""Cleans up a control plane that several test files share: workloads, instances, our kinds, and rights.
 
 A controller acts on the whole cluster, so two tests never share one at the same time. One after the other they do: emptying takes
 a second, starting a control plane five.
@@ -52,7 +52,7 @@ _OF_THE_CHART: Final = "?labelSelector=app.kubernetes.io%2Fname%3Dkarpenter"
 
 
 def empty(plane: ControlPlane) -> None:
-    """Delete what tests make and controllers made of it, without asking anybody's leave. Rights and definitions stay."""
+    """Delete what tests and controllers created, finalizers included. Rights and definitions stay."""
     plane.until(lambda: _is_empty(plane), "the cluster to be empty")
     _delete_all(plane, kinds.EVENT.path())
 
@@ -85,7 +85,7 @@ def forget_definitions(plane: ControlPlane) -> None:
 
 
 def _is_empty(plane: ControlPlane) -> bool:
-    """Whether nothing was left; what was is deleted."""
+    """Delete what is left; whether nothing was left."""
     left = [_delete_all(plane, root) for root in _ROOTS]
     left.append(_delete_all(plane, kinds.CONFIG_MAP.path(_SYSTEM), _RECORDS))
     named = [path for root in _SHARED for path, _ in _items(plane, root) if "karpenter" in path.rpartition("/")[2]]

@@ -26,7 +26,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionProblem
 from karpenter.model import labels
 from karpenter.state.snapshot import ClusterSnapshot
 from support.applied_commands import CONSOLIDATABLE, QUIET, with_budget
-from support.builders import NOW, flatten, machine, node_pool, owner, pod, snapshot, wanted
+from support.builders import NOW, flatten, node_and_claim, node_pool, owner, pod, snapshot, wanted
 from support.scale_down_case import INDEX, PLAIN, OnEc2, least_price, replicas, scaled_down
 
 _ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -76,7 +76,7 @@ def _spread(nodes: int, count: int) -> list[Wire]:
     own = {labels.CAPACITY_TYPE: "on-demand", labels.INSTANCE_TYPE: _KIND, labels.ARCH: "amd64", labels.OS: "linux"}
     amounts = {"cpu": "15900m", "memory": "58Gi", "pods": "110"}
     there = [
-        machine(f"n{n}", amounts, labels={**own, labels.ZONE: _ZONES[n % 3]}, conditions=(CONSOLIDATABLE,))
+        node_and_claim(f"n{n}", amounts, labels={**own, labels.ZONE: _ZONES[n % 3]}, conditions=(CONSOLIDATABLE,))
         for n in range(nodes)
     ]
     bound = [_of_app(n, draw.randrange(300), f"n{draw.randrange(nodes)}") for n in range(count)]

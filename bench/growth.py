@@ -45,7 +45,7 @@ from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import ClusterSnapshot
-from support.builders import NOW, affinity, expr, feed, flatten, machine, node_pool, pod, term
+from support.builders import NOW, affinity, expr, feed, flatten, node_and_claim, node_pool, pod, term
 from support.instance_types import inc
 
 _REPEATS = 3
@@ -234,7 +234,7 @@ def _wishing(count: int) -> list[Wire]:
 def _busy(nodes: int, waiting_pods: int = 1000) -> list[Wire]:
     """Nodes with ten pods each of five hundred workloads, and pods of two hundred of these waiting."""
     there = [
-        machine(f"n{n}", {"cpu": "16", "memory": "64Gi", "pods": "58"}, labels={labels.ZONE: _ZONES[n % 3]})
+        node_and_claim(f"n{n}", {"cpu": "16", "memory": "64Gi", "pods": "58"}, labels={labels.ZONE: _ZONES[n % 3]})
         for n in range(nodes)
     ]
     bound = [

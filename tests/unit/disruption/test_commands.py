@@ -417,7 +417,7 @@ async def test_the_journal_links_what_went_to_what_came(cluster: VirtualCluster)
 
 
 @pytest.mark.parametrize(
-    ("machines_in_commands", "seconds"),
+    ("nodes_in_commands", "seconds"),
     [(5, 600), (7_500, 600), (20_000, 1600), (100_000, 3600)],
     ids=["few", "DIS-S224", "DIS-E11", "many"],
 )

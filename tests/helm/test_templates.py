@@ -233,6 +233,20 @@ def test_helm_refuses_a_wrong_value_with_its_path(flag: str, path: str) -> None:
     assert path in str(failed.value)
 
 
+@pytest.mark.parametrize("part", ["requests", "limits"])
+@pytest.mark.parametrize("value", ["1024", "512.5"])
+def test_memory_without_its_unit_is_refused_as_bytes(part: str, value: str) -> None:
+    with pytest.raises(HelmFailed) as failed:
+        chart(f"controller.resources.{part}.memory={value}")
+    assert f"controller.resources.{part}.memory is {value} bytes" in str(failed.value)
+    assert f"give a unit, such as {value}Mi" in str(failed.value)
+
+
+@pytest.mark.parametrize("value", ["1073741824", "1Gi", "1e9", "null", "500M"])
+def test_memory_as_the_api_server_reads_it_is_taken(value: str) -> None:
+    assert chart(f"controller.resources.limits.memory={value}")
+
+
 def test_every_value_of_the_schema_may_be_left_as_it_is() -> None:
     """Null removes a default, as Helm documents; lint checks the schema against the values."""
     for one in ("karpenter", "karpenter-crd"):

@@ -168,3 +168,43 @@ class ScalableWorkload(Wire, frozen=True, kw_only=True):
 
     metadata: ManagedObjectMeta = ManagedObjectMeta()
     spec: ScalableSpec = ScalableSpec()
+
+
+class EnvironmentVariable(Wire, frozen=True, kw_only=True):
+    """A variable of a container; without ``value`` it comes from elsewhere."""
+
+    name: str = ""
+    value: str | None = None
+
+
+class ConfiguredContainer(Wire, frozen=True, kw_only=True):
+    """What a container is told. ``env_from``: where further variables come from."""
+
+    args: tuple[str, ...] = ()
+    env: tuple[EnvironmentVariable, ...] = ()
+    env_from: tuple[Mapping[str, object], ...] = ()
+
+
+class ConfiguredPodSpec(Wire, frozen=True, kw_only=True):
+    """The containers of a pod."""
+
+    containers: tuple[ConfiguredContainer, ...] = ()
+
+
+class ConfiguredTemplate(Wire, frozen=True, kw_only=True):
+    """A pod template."""
+
+    spec: ConfiguredPodSpec = ConfiguredPodSpec()
+
+
+class ConfiguredSpec(Wire, frozen=True, kw_only=True):
+    """The specification of a Deployment."""
+
+    template: ConfiguredTemplate = ConfiguredTemplate()
+
+
+class ConfiguredDeployment(Wire, frozen=True, kw_only=True):
+    """A Deployment of which only the settings of its programs are read."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ConfiguredSpec = ConfiguredSpec()

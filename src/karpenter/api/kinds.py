@@ -122,6 +122,8 @@ SCALED_WORKLOADS = tuple(
 #: Deployments and StatefulSets with their replicas and who set them. Not among ``KINDS``.
 SCALABLE_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.ScalableWorkload)
 SCALABLE_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.ScalableWorkload)
+#: Deployments with the settings of their programs. Not among ``KINDS``.
+CONFIGURED_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.ConfiguredDeployment)
 SERVICE = Kind("", "v1", "services", "Service", True, core.Service)
 REPLICATION_CONTROLLER = Kind(
     "", "v1", "replicationcontrollers", "ReplicationController", True, core.ReplicationController

@@ -34,7 +34,10 @@ def wake(
     reason: Annotated[str, typer.Option(help="Reason, shown in the event of the NodePool.")] = "",
     dry_run: DryRunOption = "none",
 ) -> None:
-    """Wake NodePools that sleep by a CapacitySchedule, or keep them awake, for a while. Ends an earlier karpenter sleep."""
+    """Wake NodePools that sleep by a CapacitySchedule, or keep them awake, for a while. Ends an earlier karpenter sleep.
+
+    Needs the feature gate CapacitySchedule.
+    """
     from karpenter.cli.cluster_reader import change_cluster
 
     settings = resolve_or_exit("wake", flags)
@@ -70,7 +73,10 @@ def _required_end(duration: str, until: str) -> datetime:
 
 
 async def wake_pools(kube: Kube, pools: list[str], end: datetime, reason: str) -> list[str]:
-    """Keep the pools awake until ``end``; a line for each. Raises ``KubeError``, and ``WrongInput`` before any write."""
+    """Keep the pools awake until ``end``; a line for each.
+
+    Raises ``KubeError``, and before any write ``WrongInput``, or ``CommandError`` where the controller would not read it.
+    """
     from karpenter.model import clock, labels
 
     until = clock.rfc3339(end)
@@ -99,7 +105,10 @@ async def send_pools_to_sleep(kube: Kube, pools: list[str], end: datetime) -> li
 
 async def _annotate(kube: Kube, pools: list[str], notes: dict[str, Json]) -> None:
     from karpenter.api.kinds import NODE_POOL
+    from karpenter.cli.controller_gates import require_gate
+    from karpenter.model.feature_gates import FeatureGate
 
     await require_pools(kube, pools)
+    await require_gate(kube, FeatureGate.CAPACITY_SCHEDULE)
     for name in pools:
         await kube.patch(NODE_POOL, name, {"metadata": {"annotations": notes}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -12,7 +13,7 @@ from typer.testing import CliRunner, Result
 from karpenter.api import kinds
 from karpenter.cli.main import app
 from karpenter.cli.sleep_command import send_pools_to_sleep, wake_pools
-from karpenter.cli.terminal import WrongInput
+from karpenter.cli.terminal import CommandError, WrongInput
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
@@ -99,6 +100,59 @@ def test_mistakes_end_in_one_line(words: tuple[str, ...], message: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+GATES = "CapacitySchedule=true"
+
+
+def deployed(**container: object) -> dict[str, Any]:
+    """The controller's Deployment as the chart and the manifests label it."""
+    metadata = {"name": "karpenter", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": "karpenter"}}
+    spec = {"template": {"spec": {"containers": [{"name": "controller", **container}]}}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"env": [{"name": "FEATURE_GATES", "value": f"NodeRepair=true,{GATES}"}]},
+        {"args": ["--feature-gates", GATES]},
+        {"args": [f"--feature-gates={GATES}"]},
+        {"envFrom": [{"configMapRef": {"name": "settings"}}]},
+        {"env": [{"name": "FEATURE_GATES", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "gates"}}}]},
+    ],
+)
+async def test_wake_and_sleep_go_ahead_where_the_controller_has_or_may_have_the_gate(
+    container: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = MemoryServer(SystemClock())
+    server.load_objects([pool("dev"), deployed(**container)])
+    assert await send_pools_to_sleep(MemoryKube(server), ["dev"], END)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("value", ["", "NodeRepair=true", "CapacitySchedule=false", "CapacitySchedule"])
+async def test_wake_and_sleep_are_refused_where_the_controller_would_not_read_them(value: str) -> None:
+    server = MemoryServer(SystemClock())
+    server.load_objects([pool("dev"), deployed(env=[{"name": "FEATURE_GATES", "value": value}])])
+    kube = MemoryKube(server)
+    for change in (send_pools_to_sleep(kube, ["dev"], END), wake_pools(kube, ["dev"], END, "")):
+        with pytest.raises(CommandError) as refused:
+            await change
+        assert str(refused.value) == (
+            "Deployment kube-system/karpenter has the feature gate CapacitySchedule off, so this would have no effect; "
+            "set CapacitySchedule=true in its FEATURE_GATES first"
+        )
+    assert not (await kube.get(kinds.NODE_POOL, "dev")).metadata.annotations
+
+
+async def test_where_no_deployment_tells_of_the_gate_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    server = MemoryServer(SystemClock())
+    server.load_objects([pool("dev")])
+    assert await send_pools_to_sleep(MemoryKube(server), ["dev"], END)
+    assert capsys.readouterr().err == (
+        "note: no Deployment of the controller was found; only with its feature gate CapacitySchedule this has an effect\n"
+    )
 
 
 async def test_wake_and_sleep_end_each_other_and_know_the_pools() -> None:

@@ -32,7 +32,7 @@ from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlace
 from karpenter.providers.aws.instance.instance_info import provider_id_of
 from karpenter.providers.aws.userdata import render_user_data
 from kubeadm import program
-from support import launch_cases
+from support import launch_environment
 from support.certificates import Authority
 from support.kubeadm_join import HttpRefused, JoiningKubelet, JoinRefused
 from support.kubeadm_user_data import FIELD_REPORT, authority, joining, rendered
@@ -119,8 +119,8 @@ def _binding(name: str, role: str, group: str) -> Json:
 
 
 def _node_class(user_data: str) -> EC2NodeClass:
-    plain = launch_cases.node_class({"ami_family": "Custom", "user_data": user_data})
-    return launch_cases.replaced_annotations(plain, {"karpenter.k8s.aws/bootstrap": "kubeadm"})
+    plain = launch_environment.node_class({"ami_family": "Custom", "user_data": user_data})
+    return launch_environment.replaced_annotations(plain, {"karpenter.k8s.aws/bootstrap": "kubeadm"})
 
 
 def _install_roles(plane: ControlPlane) -> None:
@@ -149,7 +149,7 @@ async def _user_data(plane: ControlPlane, name: str, clock: Clock, template: str
     settings = BootstrapSettings()
     async with plane.client(_CONTROLLER) as kube:
         resolver = JoinResolver(TokenIssuer(kube, settings, "prod", clock), None, settings, "prod")  # type: ignore[arg-type]
-        join = await resolver.parameters(launch_cases.claim(name), _node_class(template))
+        join = await resolver.parameters(launch_environment.claim(name), _node_class(template))
     assert join is not None
     return render_user_data(joining(template, info, join)).decode()
 
@@ -222,7 +222,7 @@ class _Cloud:
 
     def claims(self) -> tuple[NodeClaim, ...]:
         status = NodeClaimStatus(provider_id=provider_id_of(self.info), node_name=self.node_name)
-        return (msgspec.structs.replace(launch_cases.claim("one"), status=status),)
+        return (msgspec.structs.replace(launch_environment.claim("one"), status=status),)
 
     def node_of(self, instance_id: str) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Instances as EC2 describes them, for a world of launches."""
+"""Instances as EC2 describes them, for tests of launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from karpenter.providers.aws.ec2_descriptions import (
     InstancePlacement,
     InstanceState,
 )
-from support.launch_cases import START, World
+from support.launch_environment import START, LaunchEnvironment
 
 OURS = {labels.NODE_POOL: "default", aws_labels.NODE_CLASS: "default", aws_labels.CLUSTER_TAG: "c"}
 
@@ -31,6 +31,6 @@ def info(name: str = "i-1", age: float = 0.0, own: dict[str, str] = OURS, **more
     return InstanceInfo(instance_id=name, **{**defaults, **more})
 
 
-def put(world: World, *machines: InstanceInfo) -> None:
-    for info_ in machines:
-        world.ec2.put(info_)
+def put(environment: LaunchEnvironment, *infos: InstanceInfo) -> None:
+    for info_ in infos:
+        environment.ec2.put(info_)

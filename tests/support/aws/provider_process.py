@@ -43,7 +43,7 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.state import ClusterState
 from support.aws.double import Double
 from support.builders import wanted
-from support.ec2_market import Region, product, spot
+from support.ec2_instance_types import FakeRegion, product, spot
 
 NAME = "prod"
 CLASS = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
@@ -99,7 +99,7 @@ class RecordedEvents:
 class Ec2WithFewTypes:
     """EC2 of the double, but with few instance types: reading all types takes seconds."""
 
-    def __init__(self, ec2: Ec2Api, region: Region) -> None:
+    def __init__(self, ec2: Ec2Api, region: FakeRegion) -> None:
         self._ec2 = ec2
         self.describe_instance_types = region.describe_instance_types
         self.describe_instance_type_offerings = region.describe_instance_type_offerings
@@ -109,13 +109,13 @@ class Ec2WithFewTypes:
         return getattr(self._ec2, name)
 
 
-def region(double: Double) -> Region:
+def region(double: Double) -> FakeRegion:
     """Few types, offered in every zone of the double. ``r5.large`` has an on-demand price only."""
     zones = [f"{double.region_name}{letter}" for letter in "abc"]
     names = ("c5.large", "m5.large", "m5.xlarge", "m6g.large", "r5.large")
-    return Region(
+    return FakeRegion(
         names=names,
-        sold_in=dict.fromkeys(names, zones),
+        offered_in=dict.fromkeys(names, zones),
         spot=[spot(name, zone, 0.03) for name in names if name != "r5.large" for zone in zones],
         products={"Shared": (product("m5.large", 0.096),), "Dedicated": (product("m5.metal", 4.608),)},
     )
@@ -124,7 +124,7 @@ def region(double: Double) -> Region:
 class ProviderProcess:
     """A provider with its cluster view. A test starts the controllers it needs."""
 
-    def __init__(self, double: Double, catalog: Region, context: AwsContext, kube: MemoryKube) -> None:
+    def __init__(self, double: Double, catalog: FakeRegion, context: AwsContext, kube: MemoryKube) -> None:
         cloud = AwsOperator(context)
         self.double = double
         self.catalog = catalog

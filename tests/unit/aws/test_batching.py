@@ -13,11 +13,11 @@ from karpenter.providers.aws.instance.instance_provider import DESCRIBE_WINDOW, 
 from karpenter.providers.aws.request_batching import BatchRequestUnanswered, RequestBatcher, RequestBatchWindow
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.virtual_time import LoopClock
-from support.launch_cases import START
+from support.launch_environment import START
 
 
 @dataclass
-class Desk:
+class RecordingExecutor:
     """Answers requests with themselves and keeps what it was asked at once, and when."""
 
     batches: list[tuple[str, tuple[int, ...], float]] = field(default_factory=list)
@@ -48,9 +48,9 @@ class Desk:
         return RequestBatcher(times, self.work, self, workers, more_expected)
 
 
-def play(story: Callable[[Desk], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[RecordingExecutor], Awaitable[None]]) -> None:
     async def main(clock: LoopClock) -> None:
-        await story(Desk())
+        await scenario(RecordingExecutor())
 
     virtual.run_virtual(main, START)
 
@@ -58,165 +58,165 @@ def play(story: Callable[[Desk], Awaitable[None]]) -> None:
 def test_requests_within_the_idle_time_are_one_call() -> None:
     """AWS-T750."""
 
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher()
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher()
         assert await asyncio.gather(*(batcher.submit("a", element) for element in range(5))) == [0, 1, 2, 3, 4]
-        assert [requests for _, requests, _ in desk.batches] == [(0, 1, 2, 3, 4)]
-        assert desk.sizes == [(5, 0.035)]
+        assert [requests for _, requests, _ in executor.batches] == [(0, 1, 2, 3, 4)]
+        assert executor.sizes == [(5, 0.035)]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_buckets_do_not_mix() -> None:
     """AWS-T751."""
 
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher()
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher()
         await asyncio.gather(batcher.submit("a", 1), batcher.submit("b", 2))
-        assert sorted(bucket for bucket, _, _ in desk.batches) == ["a", "b"]
+        assert sorted(bucket for bucket, _, _ in executor.batches) == ["a", "b"]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_window_that_never_rests_closes_every_second() -> None:
     """AWS-T755."""
 
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher()
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher()
         asked = []
         for element in range(100):
             asked.append(asyncio.ensure_future(batcher.submit("a", element)))
             await asyncio.sleep(0.03)
         await asyncio.gather(*asked)
-        assert [round(moment, 1) for _, _, moment in desk.batches] == [1.0, 2.0, 3.0]
+        assert [round(moment, 1) for _, _, moment in executor.batches] == [1.0, 2.0, 3.0]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_window_stays_open_for_requests_that_are_known_to_come() -> None:
     """A busy process brings requests that belong together a quarter of a second apart; AWS-750 alone would call forty times."""
 
-    async def scene(desk: Desk) -> None:
+    async def scenario(executor: RecordingExecutor) -> None:
         left = [40]
-        batcher = desk.batcher(more_expected=lambda: left[0] > 0)
+        batcher = executor.batcher(more_expected=lambda: left[0] > 0)
         asked = []
         for element in range(40):
             left[0] -= 1
             asked.append(asyncio.ensure_future(batcher.submit("ab"[element % 2], element)))
             await asyncio.sleep(0.24)
         await asyncio.gather(*asked)
-        assert [(bucket, len(requests)) for bucket, requests, _ in desk.batches] == [("a", 20), ("b", 20)]
-        assert desk.batches[-1][2] < 39 * 0.24 + 0.08
+        assert [(bucket, len(requests)) for bucket, requests, _ in executor.batches] == [("a", 20), ("b", 20)]
+        assert executor.batches[-1][2] < 39 * 0.24 + 0.08
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_request_that_never_comes_holds_a_window_for_a_second() -> None:
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher(more_expected=lambda: True)
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher(more_expected=lambda: True)
         await batcher.submit("a", 1)
-        assert desk.batches[0][2] == pytest.approx(1.0, abs=0.05)
+        assert executor.batches[0][2] == pytest.approx(1.0, abs=0.05)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_requests_that_keep_coming_hold_a_window_for_ten_seconds() -> None:
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher(more_expected=lambda: True)
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher(more_expected=lambda: True)
         asked = []
         for element in range(60):
             asked.append(asyncio.ensure_future(batcher.submit("a", element)))
             await asyncio.sleep(0.5)
         await asyncio.gather(*asked)
-        assert [round(moment) for _, _, moment in desk.batches] == [10, 21, 31]
+        assert [round(moment) for _, _, moment in executor.batches] == [10, 21, 31]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_full_window_closes_though_more_are_expected() -> None:
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher(maximum_requests=2, more_expected=lambda: True)
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher(maximum_requests=2, more_expected=lambda: True)
         await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2))
-        assert desk.batches == [("a", (1, 2), 0.0)]
+        assert executor.batches == [("a", (1, 2), 0.0)]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_full_window_closes_at_once() -> None:
     """AWS-753."""
 
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher(maximum_requests=2)
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher(maximum_requests=2)
         await asyncio.gather(*(batcher.submit("a", element) for element in range(5)))
-        assert [requests for _, requests, _ in desk.batches] == [(0, 1), (2, 3), (4,)]
-        assert [moment for _, _, moment in desk.batches[:2]] == [0.0, 0.0]
+        assert [requests for _, requests, _ in executor.batches] == [(0, 1), (2, 3), (4,)]
+        assert [moment for _, _, moment in executor.batches[:2]] == [0.0, 0.0]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_each_caller_gets_its_own_fault_and_all_get_a_fault_of_the_call() -> None:
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher()
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher()
         mixed = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", -1), return_exceptions=True)
         assert mixed[0] == 1
         assert isinstance(mixed[1], ValueError)
-        desk.fault = KeyError("no")
+        executor.fault = KeyError("no")
         failed = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2), return_exceptions=True)
-        assert failed == [desk.fault, desk.fault]
+        assert failed == [executor.fault, executor.fault]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_who_is_left_without_an_answer_is_told() -> None:
     """AWS-753."""
 
-    async def scene(desk: Desk) -> None:
-        desk.answered = 1
-        batcher = desk.batcher()
+    async def scenario(executor: RecordingExecutor) -> None:
+        executor.answered = 1
+        batcher = executor.batcher()
         gather = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2), return_exceptions=True)
         assert gather[0] == 1
         assert isinstance(gather[1], BatchRequestUnanswered)
         assert str(gather[1]) == "error making call"
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_who_stops_waiting_takes_nothing_from_the_others() -> None:
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher()
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher()
         impatient = asyncio.ensure_future(batcher.submit("a", 1))
         patient = asyncio.ensure_future(batcher.submit("a", 2))
         await asyncio.sleep(0.01)
         impatient.cancel()
         assert await patient == 2
-        assert desk.batches[0][1] == (1, 2)
+        assert executor.batches[0][1] == (1, 2)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_bounded_number_of_windows_is_worked_on_at_once() -> None:
     """AWS-753."""
 
-    async def scene(desk: Desk) -> None:
-        desk.takes = 1.0
-        batcher = desk.batcher(workers=2)
+    async def scenario(executor: RecordingExecutor) -> None:
+        executor.takes = 1.0
+        batcher = executor.batcher(workers=2)
         await asyncio.gather(*(batcher.submit(str(element), element) for element in range(6)))
-        assert desk.most == 2
+        assert executor.most == 2
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("gap", [0.034, 0.036])
 def test_the_idle_time_is_counted_from_the_last_request(gap: float) -> None:
-    async def scene(desk: Desk) -> None:
-        batcher = desk.batcher()
+    async def scenario(executor: RecordingExecutor) -> None:
+        batcher = executor.batcher()
         first = asyncio.ensure_future(batcher.submit("a", 1))
         await asyncio.sleep(gap)
         await batcher.submit("a", 2)
         await first
-        assert len(desk.batches) == (1 if gap < 0.035 else 2)
+        assert len(executor.batches) == (1 if gap < 0.035 else 2)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_windows_are_those_of_the_specification() -> None:

@@ -21,65 +21,76 @@ from karpenter.providers.aws.nodeclass.nodeclass_dry_runs import DryRunCandidate
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletSettings
 from karpenter.providers.contract import LaunchFailed, NodeClassNotReady
 from support.builders import node_pool, pool_taint, wanted
-from support.ec2_market import PLAIN, Fair, Region, fair, of_kubelet, of_spec
-from support.launch_cases import CLASS_REF
+from support.ec2_instance_types import (
+    PLAIN,
+    FakeRegion,
+    InstanceTypeFixture,
+    instance_type_fixture,
+    of_kubelet,
+    of_spec,
+)
+from support.launch_environment import CLASS_REF
 
 CLUSTER = AwsClusterInfo("c", "us-east-1", "https://c.example", "Y2E=", "1.33", "10.100.0.10", "10.100.0.0/16")
 
 
-class Boots:
+class BootstrapFixture:
     """A ``Booting`` over a small market, and what it told."""
 
-    def __init__(self, fixture: Fair, **settings: Any) -> None:
-        self.fair = fixture
+    def __init__(self, fixture: InstanceTypeFixture, **settings: Any) -> None:
+        self.instance_type_fixture = fixture
         self.cluster = CLUSTER
-        self.weighed: dict[str, int] = {}
+        self.user_data_sizes: dict[str, int] = {}
         self.pools: list[NodePool] = []
         own = AwsSettings("c", **settings)
-        self.booting = BootstrapResolver(
-            fixture.market, lambda: self.cluster, own, lambda: self.pools, self.weighed.__setitem__
+        self.resolver = BootstrapResolver(
+            fixture.provider, lambda: self.cluster, own, lambda: self.pools, self.user_data_sizes.__setitem__
         )
 
     def text(self, node_class: EC2NodeClass, **more: Any) -> str:
         defaults: dict[str, Any] = {"labels": {"team": "a"}, "taints": (), "max_pods": 29, "kubelet": KubeletSettings()}
-        return self.booting.user_data(UserDataInputs(node_class, **{**defaults, **more})).decode()
+        return self.resolver.user_data(UserDataInputs(node_class, **{**defaults, **more})).decode()
 
 
-async def boots(**settings: Any) -> Boots:
-    fixture = await fair(Region(names=["m5.large", "p4d.24xlarge", "c5.xlarge"]))
-    return Boots(fixture, **settings)
+async def bootstrap_fixture(**settings: Any) -> BootstrapFixture:
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "p4d.24xlarge", "c5.xlarge"]))
+    return BootstrapFixture(fixture, **settings)
 
 
 async def test_interfaces_for_efa_are_ec2s_fact() -> None:
     """AWS-298, AWS-496"""
-    booting = (await boots()).booting
-    actual = {name: booting.efa_interfaces(name) for name in ("p4d.24xlarge", "m5.large", "never.heard")}
+    resolver = (await bootstrap_fixture()).resolver
+    actual = {name: resolver.efa_interfaces(name) for name in ("p4d.24xlarge", "m5.large", "never.heard")}
     assert actual == {"p4d.24xlarge": 4, "m5.large": 0, "never.heard": 0}
 
 
 @pytest.mark.parametrize(("gate", "expected"), [(True, {"cpu": "40m"}), (False, {})])
 async def test_expressions_count_with_their_gate_alone(gate: bool, expected: dict[str, str]) -> None:
     """AWS-T101, AWS-129"""
-    fixture = await boots(kubelet_expressions=gate)
+    fixture = await bootstrap_fixture(kubelet_expressions=gate)
     node_class = of_kubelet(kubeReserved={"cpu": "vcpus * 10"})
     (instance_type,) = (
-        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "c5.xlarge"
+        given_type
+        for given_type in fixture.instance_type_fixture.provider.types_for(PLAIN)
+        if given_type.name == "c5.xlarge"
     )
-    assert dict(fixture.booting.kubelet(node_class, instance_type).kube_reserved) == expected
+    assert dict(fixture.resolver.kubelet(node_class, instance_type).kube_reserved) == expected
 
 
 async def test_of_a_type_that_is_not_sold_any_more_nothing_is_resolved() -> None:
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     (instance_type,) = (
-        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "c5.xlarge"
+        given_type
+        for given_type in fixture.instance_type_fixture.provider.types_for(PLAIN)
+        if given_type.name == "c5.xlarge"
     )
     gone = replace(instance_type, name="c1.gone")
-    assert fixture.booting.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == KubeletSettings()
+    assert fixture.resolver.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == KubeletSettings()
 
 
 async def test_the_users_servers_win_over_the_clusters() -> None:
     """AWS-222"""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     assert "10.100.0.10" in fixture.text(PLAIN)
     own = fixture.text(of_kubelet(clusterDNS=["10.0.0.7"]))
     assert "10.0.0.7" in own
@@ -88,7 +99,7 @@ async def test_the_users_servers_win_over_the_clusters() -> None:
 
 async def test_the_cluster_counts_as_it_is_now() -> None:
     """AWS-026, AWS-248, AWS-T228: what is not known at the start may be found later."""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     fixture.cluster = replace(CLUSTER, service_cidr="")
     with pytest.raises(NodeClassNotReady, match="service CIDR"):
         fixture.text(PLAIN)
@@ -98,27 +109,29 @@ async def test_the_cluster_counts_as_it_is_now() -> None:
 
 async def test_user_data_that_cannot_be_joined_is_told_by_the_class() -> None:
     """AWS-250, AWS-T232"""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     with pytest.raises(LaunchFailed, match=r"spec\.userData of EC2NodeClass default: ") as caught:
         fixture.text(of_spec(ami_family="Bottlerocket", user_data="not toml {"))
     assert caught.value.reason == "LaunchFailed"
-    assert fixture.weighed == {}
+    assert fixture.user_data_sizes == {}
 
 
 async def test_the_size_of_user_data_is_told_per_class() -> None:
     """AWS-225"""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     text = fixture.text(PLAIN)
-    assert fixture.weighed == {"default": len(text.encode())}
+    assert fixture.user_data_sizes == {"default": len(text.encode())}
 
 
 async def test_a_trial_boots_with_what_a_launch_would() -> None:
     """AWS-115, AWS-221, AWS-490"""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     (instance_type,) = (
-        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "m5.large"
+        given_type
+        for given_type in fixture.instance_type_fixture.provider.types_for(PLAIN)
+        if given_type.name == "m5.large"
     )
-    data = fixture.booting.dry_run_template_data(
+    data = fixture.resolver.dry_run_template_data(
         PLAIN, DryRunCandidate(instance_type, PLAIN.status.amis[0], labels.SPOT, "dedicated")
     )
     launched = fixture.text(PLAIN, labels={labels.CAPACITY_TYPE: labels.SPOT})
@@ -131,14 +144,16 @@ async def test_a_trial_boots_with_what_a_launch_would() -> None:
 
 async def test_a_trial_has_the_labels_and_taints_of_its_pool() -> None:
     """E25: user data of a dry run is as long as that of a launch."""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     (instance_type,) = (
-        given_type for given_type in fixture.fair.market.types_for(PLAIN) if given_type.name == "m5.large"
+        given_type
+        for given_type in fixture.instance_type_fixture.provider.types_for(PLAIN)
+        if given_type.name == "m5.large"
     )
     own = node_pool(
         "default", (wanted("tier", "In", "gold"),), labels={"team": "a"}, template={"taints": (pool_taint("gpu"),)}
     )
-    data = fixture.booting.dry_run_template_data(
+    data = fixture.resolver.dry_run_template_data(
         PLAIN, DryRunCandidate(instance_type, PLAIN.status.amis[0], labels.SPOT, "default", own)
     )
     text = b64decode(data.user_data).decode()
@@ -149,7 +164,7 @@ async def test_a_trial_has_the_labels_and_taints_of_its_pool() -> None:
 
 async def test_taints_and_pods_are_the_launchs_own() -> None:
     """AWS-221, AWS-223"""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     tainted = fixture.text(PLAIN, taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),), max_pods=17)
     assert "gpu" in tainted
     assert "maxPods: 17" in tainted
@@ -159,12 +174,12 @@ async def test_taints_and_pods_are_the_launchs_own() -> None:
 
 async def test_an_instance_boots_with_the_labels_that_all_claims_of_its_pool_share() -> None:
     """AWS-220, AWS-226: a label with a value per claim comes at registration, so it makes no launch template of its own."""
-    fixture = await boots()
+    fixture = await bootstrap_fixture()
     own = {labels.NODE_POOL: "default", "team": "a", "tier": "gold", "tenant": "t17", "drawn": "claim-1"}
     nodeclaim = NodeClaim(
         metadata=ObjectMeta(name="claim-1", labels=own), spec=NodeClaimSpec(node_class_ref=CLASS_REF, requirements=())
     )
-    assert fixture.booting.boot_labels(nodeclaim) == own
+    assert fixture.resolver.boot_labels(nodeclaim) == own
     fixture.pools.append(
         node_pool(
             "default",
@@ -176,4 +191,4 @@ async def test_an_instance_boots_with_the_labels_that_all_claims_of_its_pool_sha
             ),
         )
     )
-    assert fixture.booting.boot_labels(nodeclaim) == {labels.NODE_POOL: "default", "team": "a", "tier": "gold"}
+    assert fixture.resolver.boot_labels(nodeclaim) == {labels.NODE_POOL: "default", "team": "a", "tier": "gold"}

@@ -50,7 +50,7 @@ from karpenter.providers.aws.iam_policies import ClusterLocation
 from karpenter.providers.aws.live_instance_types import AnswerCache
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import node_pool, wanted
-from support.ec2_market import A, HandClock, Region, product, spot
+from support.ec2_instance_types import A, FakeRegion, ManualClock, product, spot
 
 CONTROLLER = "arn:aws:iam::123456789012:role/KarpenterController"
 NODE_ROLE = "arn:aws:iam::123456789012:role/nodes"
@@ -65,7 +65,7 @@ class Aws:
             SubnetInfo(subnet_id="subnet-1", vpc_id="v", availability_zone="a", available_ip_address_count=99)
         ]
         self.groups = [SecurityGroupInfo(group_id="sg-1", vpc_id="v", tags=(OWNED,))]
-        self.machines: list[InstanceInfo] = []
+        self.instances: list[InstanceInfo] = []
         self.version = "1.35"
         self.refused: set[str] = set()
         self.rules = [EventBridgeRule("r", (source,), (kind,)) for source, kind in EVENT_RULES.values()]
@@ -77,11 +77,11 @@ class Aws:
         self.faults: dict[str, AwsError] = {}
         self.templates: list[LaunchTemplate] = []
         self.launch_answers: dict[str | None, AwsError] = {}
-        self.market = Region(spot=[spot("m5.large", A, 0.05)])
-        self.market.products = {"Shared": (product("m5.large", 0.2),), "Dedicated": (product("m5.metal", 9),)}
+        self.region = FakeRegion(spot=[spot("m5.large", A, 0.05)])
+        self.region.products = {"Shared": (product("m5.large", 0.2),), "Dedicated": (product("m5.metal", 9),)}
         for call in ("describe_instance_types", "describe_instance_type_offerings", "describe_spot_price_history"):
-            setattr(self, call, getattr(self.market, call))
-        self.get_products = self.market.get_products
+            setattr(self, call, getattr(self.region, call))
+        self.get_products = self.region.get_products
 
     def _called(self, name: str) -> None:
         if name in self.faults:
@@ -97,7 +97,7 @@ class Aws:
     async def describe_instances(
         self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
     ) -> tuple[InstanceInfo, ...]:
-        return tuple(self.machines)
+        return tuple(self.instances)
 
     async def describe_launch_templates(
         self, names: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
@@ -329,7 +329,7 @@ async def test_a_key_that_cannot_be_used_is_found_before_instances_die_of_it(err
 async def test_instances_that_died_of_themselves_are_told_with_the_reason() -> None:
     """AWS-858"""
     aws = Aws()
-    aws.machines = [
+    aws.instances = [
         InstanceInfo(
             instance_id="i-1", state_reason=StateReason(code="Client.InvalidKMSKey.InvalidState", message="key")
         ),
@@ -401,7 +401,7 @@ async def test_a_pool_that_can_buy_nothing_is_found_before_pods_wait_for_it() ->
 async def test_instance_types_that_cannot_be_read_are_a_warning() -> None:
     """AWS-364"""
     aws = Aws()
-    aws.market.failing = {"products": AwsError("AccessDeniedException", "no", "GetProducts")}
+    aws.region.failing = {"products": AwsError("AccessDeniedException", "no", "GetProducts")}
     (finding,) = await bad(aws)
     assert (finding.check, finding.level) == ("instance types", FindingLevel.WARNING)
     assert "AccessDeniedException" in finding.text
@@ -480,7 +480,7 @@ async def test_in_mode_kubeadm_the_policy_to_attach_is_that_of_the_mode() -> Non
 
 async def test_what_the_cluster_lacks_to_join_is_a_failure_in_mode_kubeadm_only() -> None:
     """AWS-936"""
-    kube = MemoryKube(MemoryServer(HandClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
+    kube = MemoryKube(MemoryServer(ManualClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
     (found,) = await check_joining(kube, _KUBEADM.bootstrap)
     assert found.level is FindingLevel.FAILURE
     assert "ConfigMap kube-public/cluster-info" in found.text

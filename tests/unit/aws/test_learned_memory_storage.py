@@ -23,8 +23,8 @@ from karpenter.providers.aws.instancetype.discovered_capacity import (
 )
 from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.ec2_classes import Seen
-from support.ec2_market import PLAIN, Fair, Region, fair
+from support.ec2_instance_types import PLAIN, FakeRegion, InstanceTypeFixture, instance_type_fixture
+from support.node_class_environment import WatchedObjects
 
 MIB = 2**20
 IMAGES = image_set(PLAIN.status.amis)
@@ -47,19 +47,19 @@ CLAIM = NodeClaim(
 )
 
 
-class School:
+class LearningProcesses:
     """Processes on one cluster, one after another or beside each other."""
 
-    def __init__(self, fixture: Fair) -> None:
-        self.fair = fixture
+    def __init__(self, fixture: InstanceTypeFixture) -> None:
+        self.fixture = fixture
         self.kube = MemoryKube(MemoryServer(fixture.clock))
-        self.seen = Seen(known_claims=(CLAIM,))
+        self.seen = WatchedObjects(known_claims=(CLAIM,))
         self.classes: Mapping[str, EC2NodeClass] = {"default": PLAIN}
 
-    def process(self, found: Fair | None = None) -> DiscoveredCapacityController:
-        of = found or self.fair
+    def process(self, found: InstanceTypeFixture | None = None) -> DiscoveredCapacityController:
+        of = found or self.fixture
         return DiscoveredCapacityController(
-            self.kube, of.memories.discovered_capacity, of.market.types_for, cast(AwsClusterView, self)
+            self.kube, of.memories.discovered_capacity, of.provider.types_for, cast(AwsClusterView, self)
         )
 
     async def work(self, learning: DiscoveredCapacityController) -> None:
@@ -76,101 +76,101 @@ class School:
         return (await self.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)).data["memory"]
 
     def known(self) -> int | None:
-        memory_bytes = self.fair.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES)
+        memory_bytes = self.fixture.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES)
         return memory_bytes // MIB if memory_bytes is not None else None
 
 
 @pytest.fixture
-async def school() -> School:
-    return School(await fair(Region(names=["t3.medium"])))
+async def processes() -> LearningProcesses:
+    return LearningProcesses(await instance_type_fixture(FakeRegion(names=["t3.medium"])))
 
 
-async def test_what_was_learned_survives_the_process(school: School) -> None:
+async def test_what_was_learned_survives_the_process(processes: LearningProcesses) -> None:
     """AWS-316 to AWS-318, Beyond"""
-    learning = school.process()
+    learning = processes.process()
     learning.on_node(None, node())
-    await school.work(learning)
-    assert school.known() == 3800
-    next_one = await fair(Region(names=["t3.medium"]))
-    await school.process(next_one).load()
+    await processes.work(learning)
+    assert processes.known() == 3800
+    next_one = await instance_type_fixture(FakeRegion(names=["t3.medium"]))
+    await processes.process(next_one).load()
     assert next_one.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES) == 3800 * MIB
 
 
-async def test_whoever_begins_to_lead_late_keeps_what_was_learned_meanwhile(school: School) -> None:
+async def test_whoever_begins_to_lead_late_keeps_what_was_learned_meanwhile(processes: LearningProcesses) -> None:
     """AWS-318, Beyond"""
-    follower = await fair(Region(names=["t3.medium", "m5.large"]))
-    waiting = school.process(follower)
+    follower = await instance_type_fixture(FakeRegion(names=["t3.medium", "m5.large"]))
+    waiting = processes.process(follower)
     await waiting.load()
-    leader = school.process()
+    leader = processes.process()
     leader.on_node(None, node())
-    await school.work(leader)
+    await processes.work(leader)
     follower.memories.discovered_capacity.record("m5.large", IMAGES, 7000 * MIB)
-    await school.work(waiting)
+    await processes.work(waiting)
     assert follower.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES) == 3800 * MIB
-    assert {"t3.medium", "m5.large"} == {entry[0] for entry in msgspec.json.decode(await school.written())}
+    assert {"t3.medium", "m5.large"} == {entry[0] for entry in msgspec.json.decode(await processes.written())}
 
 
-async def test_a_node_is_heard_once_and_again_when_its_memory_changes(school: School) -> None:
+async def test_a_node_is_heard_once_and_again_when_its_memory_changes(processes: LearningProcesses) -> None:
     """AWS-316, AWS-T302"""
-    learning = school.process()
+    learning = processes.process()
     learning.on_node(None, node())
     learning.learn_from_waiting()
-    school.fair.clock.go_on(days=61)
+    processes.fixture.clock.advance(days=61)
     learning.on_node(None, node())
     learning.learn_from_waiting()
-    assert school.known() is None
+    assert processes.known() is None
     learning.on_node(None, node("3790Mi"))
     learning.learn_from_waiting()
-    assert school.known() == 3790
+    assert processes.known() == 3790
 
 
-async def test_a_node_that_has_not_registered_teaches_nothing(school: School) -> None:
+async def test_a_node_that_has_not_registered_teaches_nothing(processes: LearningProcesses) -> None:
     """AWS-316"""
-    learning = school.process()
+    learning = processes.process()
     learning.on_node(None, node(registered=""))
     learning.learn_from_waiting()
-    assert school.known() is None
+    assert processes.known() is None
 
 
-async def test_a_node_whose_class_is_not_known_yet_is_heard_later(school: School) -> None:
-    learning = school.process()
-    node_classes, school.classes = school.classes, {}
+async def test_a_node_whose_class_is_not_known_yet_is_heard_later(processes: LearningProcesses) -> None:
+    learning = processes.process()
+    node_classes, processes.classes = processes.classes, {}
     learning.on_node(None, node())
     learning.learn_from_waiting()
-    school.classes = node_classes
+    processes.classes = node_classes
     learning.on_node(node(), node())
     learning.learn_from_waiting()
-    assert school.known() == 3800
+    assert processes.known() == 3800
 
 
-async def test_a_node_that_went_before_it_was_heard_is_forgotten(school: School) -> None:
-    learning = school.process()
+async def test_a_node_that_went_before_it_was_heard_is_forgotten(processes: LearningProcesses) -> None:
+    learning = processes.process()
     learning.on_node(None, node())
     learning.on_node(node(), None)
     learning.learn_from_waiting()
-    assert school.known() is None
+    assert processes.known() is None
 
 
-async def test_nothing_is_written_without_news(school: School) -> None:
-    learning = school.process()
+async def test_nothing_is_written_without_news(processes: LearningProcesses) -> None:
+    learning = processes.process()
     learning.on_node(None, node())
-    await school.work(learning)
-    before = (await school.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)).metadata.resource_version
-    await school.work(learning)
+    await processes.work(learning)
+    before = (await processes.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)).metadata.resource_version
+    await processes.work(learning)
     assert (
-        await school.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
+        await processes.kube.get(CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
     ).metadata.resource_version == before
 
 
-async def test_what_cannot_be_read_is_told_and_learned_anew(school: School) -> None:
+async def test_what_cannot_be_read_is_told_and_learned_anew(processes: LearningProcesses) -> None:
     config = ConfigMap(
         metadata=ObjectMeta(name=CONFIG_MAP_NAME, namespace=CONFIG_MAP_NAMESPACE), data={"memory": "{nonsense"}
     )
-    await school.kube.create(CONFIG_MAP, config)
-    learning = school.process()
+    await processes.kube.create(CONFIG_MAP, config)
+    learning = processes.process()
     with capture_logs() as logs:
         await learning.load()
     assert [entry["event"] for entry in logs] == ["what was learned about instances cannot be read"]
     learning.on_node(None, node())
-    await school.work(learning)
-    assert "t3.medium" in await school.written()
+    await processes.work(learning)
+    assert "t3.medium" in await processes.written()

@@ -19,8 +19,8 @@ from karpenter.providers.aws.nodeclass.nodeclass_hash import (
     NodeClassHashInputs,
 )
 from karpenter.providers.contract import InstanceDrift
-from support.aws_events import CLASS, Told
 from support.builders import NOW, claim, node_pool
+from support.interruption_cluster import CLASS, RecordedEvents
 
 CHANGED = {HASH_ANNOTATION: "2", HASH_VERSION_ANNOTATION: "py1"}
 
@@ -39,7 +39,7 @@ class Seen:
         return self._pools
 
 
-def provider(node_class: EC2NodeClass | None, told: Told, *pools: NodePool) -> AwsProvider:
+def provider(node_class: EC2NodeClass | None, told: RecordedEvents, *pools: NodePool) -> AwsProvider:
     """One that has nobody to ask about machines."""
     nobody: Any = None
     dependencies = AwsProviderDependencies(
@@ -62,20 +62,20 @@ def class_named(name: str, **meta: Any) -> EC2NodeClass:
 
 async def test_a_changed_class_is_drift_whatever_ec2_would_say() -> None:
     """AWS-T566"""
-    asked = provider(class_named("default"), Told(), node_pool())
+    asked = provider(class_named("default"), RecordedEvents(), node_pool())
     assert await asked.drift(made()) == InstanceDrift("NodeClassDrift", "EC2NodeClass default was changed")
 
 
 @pytest.mark.parametrize("node_class", [None, class_named("default", deletion_timestamp=NOW)], ids=["gone", "going"])
 async def test_without_a_class_nothing_drifts_and_the_pool_is_told(node_class: EC2NodeClass | None) -> None:
     """AWS-560, AWS-791"""
-    told = Told()
+    told = RecordedEvents()
     assert await provider(node_class, told, node_pool()).drift(made()) is None
     assert told.events == [("Warning", "NodePool", "np", "NodeClassNotResolved")]
 
 
 async def test_a_claim_without_its_pool_does_not_drift() -> None:
     """AWS-560"""
-    told = Told()
+    told = RecordedEvents()
     assert await provider(class_named("default"), told).drift(made()) is None
     assert told.events == []

@@ -12,8 +12,8 @@ from karpenter.providers.aws.aws_settings import aws_settings_of
 from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.bootstrap.bootstrap_settings import BootstrapMode, BootstrapSettings, TokenDelivery
 from karpenter.settings import resolve_settings, risky_settings
-from support import launch_cases
-from support.launch_cases import replaced_annotations
+from support import launch_environment
+from support.launch_environment import replaced_annotations
 
 _KUBEADM = {
     "KARPENTER_PROVIDER": "aws",
@@ -83,7 +83,7 @@ def test_which_classes_join_with_kubeadm(
     family: str, annotations: dict[str, str], settings: BootstrapSettings, expected: bool
 ) -> None:
     """AWS-901, AWS-902."""
-    node_class = replaced_annotations(launch_cases.node_class({"ami_family": family}), annotations)
+    node_class = replaced_annotations(launch_environment.node_class({"ami_family": family}), annotations)
     assert join_rules.joins_with_kubeadm(node_class, settings) is expected
     assert join_rules.uses_kubeadm(settings, (node_class,)) is expected
 
@@ -103,7 +103,7 @@ def test_which_classes_join_with_kubeadm(
 )
 def test_annotations_that_mean_nothing_are_named(family: str, annotations: dict[str, str], expected: str) -> None:
     """AWS-901, AWS-T912."""
-    node_class = replaced_annotations(launch_cases.node_class({"ami_family": family}), annotations)
+    node_class = replaced_annotations(launch_environment.node_class({"ami_family": family}), annotations)
     problem = join_rules.bootstrap_problem(node_class)
     assert expected in problem if expected else problem == ""
 

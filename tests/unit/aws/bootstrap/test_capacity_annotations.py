@@ -14,8 +14,8 @@ from karpenter.model import resources as res
 from karpenter.providers.aws.aws_settings import AwsClusterInfo
 from karpenter.providers.aws.bootstrap import join_rules
 from karpenter.providers.aws.nodeclass.nodeclass_hash import node_class_hash
-from support import launch_cases
-from support.ec2_market import PLAIN, Region, fair
+from support import launch_environment
+from support.ec2_instance_types import PLAIN, FakeRegion, instance_type_fixture
 
 MIB = 2**20
 OTHER = {"karpenter.k8s.aws/cni": "other"}
@@ -23,11 +23,11 @@ OTHER = {"karpenter.k8s.aws/cni": "other"}
 
 def _class(annotations: dict[str, str], family: str = "Custom", kubelet: dict[str, Any] | None = None) -> EC2NodeClass:
     spec = msgspec.structs.replace(PLAIN.spec, ami_family=family, kubelet=kubelet or {})
-    return launch_cases.replaced_annotations(msgspec.structs.replace(PLAIN, spec=spec), annotations)
+    return launch_environment.replaced_annotations(msgspec.structs.replace(PLAIN, spec=spec), annotations)
 
 
 async def _medium(node_class: EC2NodeClass) -> InstanceType:
-    return (await fair(Region(names=["t3.medium"]))).types(node_class)["t3.medium"]
+    return (await instance_type_fixture(FakeRegion(names=["t3.medium"]))).types(node_class)["t3.medium"]
 
 
 def _pods(instance_type: InstanceType) -> int:

@@ -27,7 +27,7 @@ from karpenter.providers.aws.ec2_descriptions import InstanceInfo, InstancePlace
 from karpenter.providers.contract import InstanceNotFound
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support import launch_cases
+from support import launch_environment
 
 _KUBEADM = BootstrapSettings(mode=BootstrapMode.KUBEADM)
 _ANNOTATED = {"karpenter.k8s.aws/bootstrap": "kubeadm"}
@@ -80,7 +80,7 @@ class View:
 
 def _claim(provider_id: str = _PROVIDER_ID, **status: object) -> NodeClaim:
     known = NodeClaimStatus(provider_id=provider_id, **status)  # type: ignore[arg-type]
-    return msgspec.structs.replace(launch_cases.claim("one"), status=known)
+    return msgspec.structs.replace(launch_environment.claim("one"), status=known)
 
 
 def _node(name: str, *addresses: tuple[str, str], provider_id: str = "") -> AddressedNode:
@@ -110,7 +110,7 @@ def _reconciled(
         again = await controller.reconcile(node.metadata.name)
         return (await kube.get(NODE, node.metadata.name)).spec.provider_id, again
 
-    return virtual.run_virtual(main, launch_cases.START)
+    return virtual.run_virtual(main, launch_environment.START)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_instance_with_a_node_and_a_node_older_than_its_claim_are_no_match() 
     """AWS-927: nobody can take over an instance that has its Node; machines of the control plane were there before."""
     joined = View([_claim()], {"i-1": Node(metadata=ObjectMeta(name="first"))})
     assert _reconciled(_node("i-1"), joined)[0] == ""
-    later = launch_cases.START + timedelta(minutes=1)
+    later = launch_environment.START + timedelta(minutes=1)
     claim = _claim()
     younger = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, creation_timestamp=later))
     assert _reconciled(_node("i-1"), View([younger])) == ("", None)
@@ -161,8 +161,8 @@ def test_a_provider_id_that_is_there_stays() -> None:
 @pytest.mark.parametrize(("annotations", "expected"), [({}, ""), (_ANNOTATED, _PROVIDER_ID)])
 def test_outside_mode_kubeadm_only_annotated_classes_count(annotations: dict[str, str], expected: str) -> None:
     """AWS-901, AWS-927."""
-    plain = launch_cases.node_class({"ami_family": "Custom", "user_data": "x"})
-    view = View([_claim()], node_class=launch_cases.replaced_annotations(plain, annotations))
+    plain = launch_environment.node_class({"ami_family": "Custom", "user_data": "x"})
+    view = View([_claim()], node_class=launch_environment.replaced_annotations(plain, annotations))
     assert _reconciled(_node("i-1"), view, settings=BootstrapSettings())[0] == expected
 
 

@@ -31,8 +31,8 @@ from karpenter.providers.aws.bootstrap.certificate_approver import is_undecided,
 from karpenter.providers.aws.bootstrap.token_issuer import missing_prerequisites
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.ec2_classes import Classes
-from support.ec2_market import HandClock
+from support.ec2_instance_types import ManualClock
+from support.node_class_environment import NodeClassEnvironment
 
 _INFO = InstanceInfo(
     instance_id="i-1", private_ip_address="10.0.0.1", private_dns_name="ip-10-0-0-1.eu-west-1.compute.internal"
@@ -125,7 +125,7 @@ _BINDINGS = {
 
 def _missing(*left_out: str, info: dict[str, str] | None = {"kubeconfig": "x"}, prefix: str = "") -> tuple[str, ...]:  # noqa: B006
     async def main() -> tuple[str, ...]:
-        kube = MemoryKube(MemoryServer(HandClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
+        kube = MemoryKube(MemoryServer(ManualClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
         for name, (role, group) in _BINDINGS.items():
             if name not in left_out:
                 binding = ClusterRoleBinding(
@@ -178,14 +178,14 @@ def test_a_class_that_cannot_join_is_not_ready_and_says_why() -> None:
     """AWS-936, AWS-T915: BootstrapPrerequisitesMissing, and it mends itself."""
 
     async def main() -> None:
-        world = Classes(disable_dry_run=True).stocked()
-        await world.create()
-        world.missing = ("ClusterRoleBinding x",)
-        await world.look()
-        assert await world.condition("ValidationSucceeded") == ("False", "BootstrapPrerequisitesMissing")
-        assert "missing: ClusterRoleBinding x" in await world.message("ValidationSucceeded")
-        world.missing = ()
-        await world.look()
-        assert (await world.condition("ValidationSucceeded"))[0] == "True"
+        environment = NodeClassEnvironment(disable_dry_run=True).with_resources()
+        await environment.create()
+        environment.missing = ("ClusterRoleBinding x",)
+        await environment.reconcile()
+        assert await environment.condition("ValidationSucceeded") == ("False", "BootstrapPrerequisitesMissing")
+        assert "missing: ClusterRoleBinding x" in await environment.message("ValidationSucceeded")
+        environment.missing = ()
+        await environment.reconcile()
+        assert (await environment.condition("ValidationSucceeded"))[0] == "True"
 
     asyncio.run(main())

@@ -29,16 +29,16 @@ from karpenter.providers.aws.instance.launch_plan import UserDataInputs
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support import launch_cases
-from support.fleets import SmallEc2
+from support import launch_environment
+from support.fake_ec2 import FakeEc2
 from support.kubeadm_user_data import FIELD_REPORT
-from support.launch_cases import Knowing, World, machine
+from support.launch_environment import LaunchEnvironment, StaticLaunchInputs, ec2_type
 
-_TYPES: tuple[InstanceType, ...] = (machine("m5.large"),)
+_TYPES: tuple[InstanceType, ...] = (ec2_type("m5.large"),)
 _ANNOTATED = {"karpenter.k8s.aws/bootstrap": "kubeadm"}
 
 
-class _Templates(Knowing):
+class _Templates(StaticLaunchInputs):
     """User data that contains the token and nothing of the labels."""
 
     def user_data(self, inputs: UserDataInputs) -> bytes:
@@ -64,7 +64,7 @@ class Parameters:
 
 
 @dataclass
-class Cluster(World):
+class KubeadmEnvironment(LaunchEnvironment):
     """A world whose classes join with kubeadm; ``characters`` are what random tokens are made of, in turn."""
 
     settings: BootstrapSettings = field(default_factory=BootstrapSettings)
@@ -101,26 +101,26 @@ def _server(clock: virtual.LoopClock) -> MemoryServer:
 
 
 def kubeadm_class(user_data: str = FIELD_REPORT, annotations: dict[str, str] = _ANNOTATED) -> EC2NodeClass:
-    plain = launch_cases.node_class({"ami_family": "Custom", "user_data": user_data})
-    return launch_cases.replaced_annotations(plain, annotations)
+    plain = launch_environment.node_class({"ami_family": "Custom", "user_data": user_data})
+    return launch_environment.replaced_annotations(plain, annotations)
 
 
-def play(
-    story: Callable[[Cluster], Awaitable[None]], settings: BootstrapSettings | None = None, **more: object
+def run_scenario(
+    scenario: Callable[[KubeadmEnvironment], Awaitable[None]], settings: BootstrapSettings | None = None, **more: object
 ) -> None:
     """Play a scene with a signer of tokens."""
 
     async def main(clock: virtual.LoopClock) -> None:
         kube = MemoryKube(_server(clock))
-        world = Cluster(clock, kube, SmallEc2(clock), settings=settings or BootstrapSettings(), **more)  # type: ignore[arg-type]
+        environment = KubeadmEnvironment(clock, kube, FakeEc2(clock), settings=settings or BootstrapSettings(), **more)  # type: ignore[arg-type]
         await kube.create(CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="cluster-info", namespace="kube-public")))
-        signer = asyncio.create_task(world.signed())
+        signer = asyncio.create_task(environment.signed())
         try:
-            await story(world)
+            await scenario(environment)
         finally:
             signer.cancel()
 
-    virtual.run_virtual(main, launch_cases.START)
+    virtual.run_virtual(main, launch_environment.START)
 
 
 def _data(secret: Secret) -> dict[str, str]:
@@ -130,10 +130,10 @@ def _data(secret: Secret) -> dict[str, str]:
 def test_a_launch_makes_one_secret_as_kubeadm_does() -> None:
     """AWS-905 to AWS-908, AWS-T919: the whole Secret; it expires after the TTL, in UTC, in seconds."""
 
-    async def scene(world: Cluster) -> None:
-        claim = await world.claim()
-        await world.launch(claim)
-        (secret,) = await world.secrets()
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        claim = await environment.claim()
+        await environment.launch(claim)
+        (secret,) = await environment.secrets()
         data = _data(secret)
         assert re.fullmatch("[a-z0-9]{6}", data.pop("token-id"))
         assert re.fullmatch("[a-z0-9]{16}", data.pop("token-secret"))
@@ -154,7 +154,7 @@ def test_a_launch_makes_one_secret_as_kubeadm_does() -> None:
             ("NodeClaim", claim.metadata.uid)
         ]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -167,40 +167,40 @@ def test_a_launch_makes_one_secret_as_kubeadm_does() -> None:
 def test_without_annotation_or_without_use_there_is_no_token(user_data: str, annotations: dict[str, str]) -> None:
     """AWS-T901, AWS-923."""
 
-    async def scene(world: Cluster) -> None:
-        await world.launch(await world.claim(), kubeadm_class(user_data, annotations))
-        assert await world.names() == []
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        await environment.launch(await environment.claim(), kubeadm_class(user_data, annotations))
+        assert await environment.names() == []
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_token_goes_with_registration_and_with_a_launch_that_failed_for_good() -> None:
     """AWS-T902, AWS-T903, AWS-911."""
 
-    async def scene(world: Cluster) -> None:
-        claim = await world.claim()
-        await world.launch(claim)
-        assert world.issuer.holds_token("one")
-        await world.join_source.revoke("one")  # type: ignore[attr-defined]
-        assert await world.names() == []
-        world.ec2.free = dict.fromkeys(
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        claim = await environment.claim()
+        await environment.launch(claim)
+        assert environment.issuer.holds_token("one")
+        await environment.join_source.revoke("one")  # type: ignore[attr-defined]
+        assert await environment.names() == []
+        environment.ec2.free = dict.fromkeys(
             ((("m5.large", zone, kind)) for zone in "ab" for kind in ("spot", "on-demand")), 0.0
         )
         with pytest.raises(InsufficientCapacity):
-            await world.launch(await world.claim("two"))
-        assert await world.names() == []
-        assert world.ec2.templates == {}
+            await environment.launch(await environment.claim("two"))
+        assert await environment.names() == []
+        assert environment.ec2.templates == {}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_sweep_deletes_what_no_claim_needs() -> None:
     """AWS-T904, AWS-911: claims that are gone, registered, or another of the same name lose it; a waiting one keeps it."""
 
-    async def scene(world: Cluster) -> None:
-        claims = {name: await world.claim(name) for name in ("gone", "registered", "renamed", "waiting")}
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        claims = {name: await environment.claim(name) for name in ("gone", "registered", "renamed", "waiting")}
         for claim in claims.values():
-            await world.launch(claim)
+            await environment.launch(claim)
         registered = Condition(type="Registered", status="True")
         status = msgspec.structs.replace(claims["registered"].status, conditions=(registered,))
         other = msgspec.structs.replace(claims["renamed"].metadata, uid="another")
@@ -209,186 +209,193 @@ def test_the_sweep_deletes_what_no_claim_needs() -> None:
             msgspec.structs.replace(claims["registered"], status=status),
             msgspec.structs.replace(claims["renamed"], metadata=other),
         )
-        await world.issuer.sweep(left)
-        (secret,) = await world.secrets()
+        await environment.issuer.sweep(left)
+        (secret,) = await environment.secrets()
         assert secret.metadata.labels["karpenter.sh/nodeclaim"] == "waiting"
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_restart_between_token_and_launch_uses_the_same_token() -> None:
     """AWS-T905, AWS-912: exactly one Secret, until less than five minutes of it remain."""
 
-    async def scene(world: Cluster) -> None:
-        claim = await world.claim()
-        first = await world.issuer.token_for(claim, kubeadm_class())
-        world.restart()
-        assert await world.issuer.token_for(claim, kubeadm_class()) == first
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        claim = await environment.claim()
+        first = await environment.issuer.token_for(claim, kubeadm_class())
+        environment.restart()
+        assert await environment.issuer.token_for(claim, kubeadm_class()) == first
         await asyncio.sleep(timedelta(minutes=10, seconds=1).total_seconds())
-        world.restart()
-        assert await world.issuer.token_for(claim, kubeadm_class()) != first
-        assert len(await world.names()) == 1
+        environment.restart()
+        assert await environment.issuer.token_for(claim, kubeadm_class()) != first
+        assert len(await environment.names()) == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_each_claim_has_its_own_token_template_and_fleet() -> None:
     """AWS-T906, AWS-914, AWS-915: per claim; the templates are deleted when the fleets are answered."""
 
-    async def scene(world: Cluster) -> None:
-        claims = [await world.claim(name) for name in ("one", "two", "three")]
-        await asyncio.gather(*(world.launch(claim) for claim in claims))
-        assert len(await world.names()) == 3
-        assert world.ec2.calls["CreateFleet"] == world.ec2.calls["CreateLaunchTemplate"] == 3
-        assert world.ec2.templates == {}
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        claims = [await environment.claim(name) for name in ("one", "two", "three")]
+        await asyncio.gather(*(environment.launch(claim) for claim in claims))
+        assert len(await environment.names()) == 3
+        assert environment.ec2.calls["CreateFleet"] == environment.ec2.calls["CreateLaunchTemplate"] == 3
+        assert environment.ec2.templates == {}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_claims_of_one_window_share_token_template_and_fleet() -> None:
     """AWS-T907, AWS-916; the next window has another token, and the old one goes when nobody waits."""
 
-    async def scene(world: Cluster) -> None:
-        claims = [await world.claim(name) for name in ("one", "two", "three")]
-        await asyncio.gather(*(world.launch(claim) for claim in claims))
-        (first,) = await world.names()
-        (request,) = world.ec2.fleets
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        claims = [await environment.claim(name) for name in ("one", "two", "three")]
+        await asyncio.gather(*(environment.launch(claim) for claim in claims))
+        (first,) = await environment.names()
+        (request,) = environment.ec2.fleets
         assert request.target_capacity_specification.total_target_capacity == 3
-        assert len(world.ec2.templates) == 1
+        assert len(environment.ec2.templates) == 1
         await asyncio.sleep(600)
-        await world.launch(await world.claim("four"))
-        assert len(await world.names()) == 2
-        await world.issuer.sweep(claims)
-        assert first in await world.names()
-        await world.issuer.sweep(())
-        assert first not in await world.names()
-        assert len(await world.names()) == 1
+        await environment.launch(await environment.claim("four"))
+        assert len(await environment.names()) == 2
+        await environment.issuer.sweep(claims)
+        assert first in await environment.names()
+        await environment.issuer.sweep(())
+        assert first not in await environment.names()
+        assert len(await environment.names()) == 1
 
-    play(scene, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
+    run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
 
 
 def test_the_token_of_the_next_window_is_there_before_its_first_claim() -> None:
     """AWS-916: only where the present window has one, and once."""
 
-    async def scene(world: Cluster) -> None:
-        await world.issuer.prepare_next_window(["default"])
-        assert await world.names() == []
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        await environment.issuer.prepare_next_window(["default"])
+        assert await environment.names() == []
         node_class = kubeadm_class()
-        claim = await world.claim("one")
-        await world.launch(claim, node_class)
-        (first,) = await world.names()
+        claim = await environment.claim("one")
+        await environment.launch(claim, node_class)
+        (first,) = await environment.names()
         for _ in range(2):
-            await world.issuer.prepare_next_window([node_class.metadata.name])
-        (following,) = set(await world.names()) - {first}
-        await world.issuer.sweep([claim])
-        assert following in await world.names(), "a window that is to come is open"
+            await environment.issuer.prepare_next_window([node_class.metadata.name])
+        (following,) = set(await environment.names()) - {first}
+        await environment.issuer.sweep([claim])
+        assert following in await environment.names(), "a window that is to come is open"
         await asyncio.sleep(600)
-        await world.launch(await world.claim("two"), node_class)
-        assert set(await world.names()) == {first, following}
+        await environment.launch(await environment.claim("two"), node_class)
+        assert set(await environment.names()) == {first, following}
 
-    play(scene, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
+    run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
 
 
 def test_a_parameter_holds_the_token_and_goes_with_it() -> None:
     """AWS-917: user data has the name only."""
 
-    async def scene(world: Cluster) -> None:
-        await world.launch(await world.claim())
-        (secret,) = await world.secrets()
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        await environment.launch(await environment.claim())
+        (secret,) = await environment.secrets()
         data = _data(secret)
-        assert world.ssm.values == {"/karpenter/c/one": f"{data['token-id']}.{data['token-secret']}"}
-        await world.join_source.revoke("one")  # type: ignore[attr-defined]
-        assert (world.ssm.values, await world.names()) == ({}, [])
+        assert environment.ssm.values == {"/karpenter/c/one": f"{data['token-id']}.{data['token-secret']}"}
+        await environment.join_source.revoke("one")  # type: ignore[attr-defined]
+        assert (environment.ssm.values, await environment.names()) == ({}, [])
 
-    play(scene, BootstrapSettings(token_delivery=TokenDelivery.PARAMETER))
+    run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.PARAMETER))
 
 
 def test_external_joining_makes_no_token() -> None:
     """AWS-918."""
 
-    async def scene(world: Cluster) -> None:
-        await world.launch(await world.claim())
-        assert await world.names() == []
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        await environment.launch(await environment.claim())
+        assert await environment.names() == []
 
-    play(scene, BootstrapSettings(token_delivery=TokenDelivery.EXTERNAL))
+    run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.EXTERNAL))
 
 
 def test_a_taken_id_is_tried_again() -> None:
     """AWS-T908, AWS-909."""
     taken, free = "a" * 6 + "b" * 16, "c" * 6 + "d" * 16
 
-    async def scene(world: Cluster) -> None:
-        await world.issuer.token_for(await world.claim(), kubeadm_class())
-        token = await world.issuer.token_for(await world.claim("two"), kubeadm_class())
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        await environment.issuer.token_for(await environment.claim(), kubeadm_class())
+        token = await environment.issuer.token_for(await environment.claim("two"), kubeadm_class())
         assert token.value == "cccccc.dddddddddddddddd"
-        assert await world.names() == ["bootstrap-token-aaaaaa", "bootstrap-token-cccccc"]
+        assert await environment.names() == ["bootstrap-token-aaaaaa", "bootstrap-token-cccccc"]
 
-    play(scene, characters=iter(taken + taken + free))
+    run_scenario(scenario, characters=iter(taken + taken + free))
 
 
 def test_an_id_that_stays_taken_and_a_refusal_end_the_launch_before_money_is_spent() -> None:
     """AWS-909: BootstrapTokenFailed."""
 
-    async def scene(world: Cluster) -> None:
-        await world.launch(await world.claim())
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        await environment.launch(await environment.claim())
         with pytest.raises(LaunchFailed) as refused:
-            await world.launch(await world.claim("two"))
+            await environment.launch(await environment.claim("two"))
         assert refused.value.reason == "BootstrapTokenFailed"
-        assert len(world.ec2.fleets) == 1
+        assert len(environment.ec2.fleets) == 1
 
         async def forbidden(*args: object, **more: object) -> None:
             raise Forbidden("secrets is forbidden")
 
-        world.kube.list = forbidden  # type: ignore[method-assign, assignment]
+        environment.kube.list = forbidden  # type: ignore[method-assign, assignment]
         with pytest.raises(LaunchFailed, match="making a bootstrap token: secrets is forbidden"):
-            await world.launch(msgspec.structs.replace(launch_cases.claim("three")))
-        assert len(world.ec2.fleets) == 1
+            await environment.launch(msgspec.structs.replace(launch_environment.claim("three")))
+        assert len(environment.ec2.fleets) == 1
 
-    play(scene, characters=iter(("a" * 6 + "b" * 16) * 6))
+    run_scenario(scenario, characters=iter(("a" * 6 + "b" * 16) * 6))
 
 
 def test_a_launch_without_a_signer_warns_and_goes_on() -> None:
     """AWS-910: five seconds at most."""
 
-    async def scene(world: Cluster) -> None:
-        await world.kube.delete(CONFIG_MAP, "cluster-info", "kube-public")
-        begin = world.clock.now()
-        await world.issuer.token_for(await world.claim(), kubeadm_class())
-        assert world.clock.now() - begin < timedelta(seconds=5.5)
+    async def scenario(environment: KubeadmEnvironment) -> None:
+        await environment.kube.delete(CONFIG_MAP, "cluster-info", "kube-public")
+        begin = environment.clock.now()
+        await environment.issuer.token_for(await environment.claim(), kubeadm_class())
+        assert environment.clock.now() - begin < timedelta(seconds=5.5)
 
     async def main(clock: virtual.LoopClock) -> None:
         kube = MemoryKube(_server(clock))
         await kube.create(CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="cluster-info", namespace="kube-public")))
-        await scene(Cluster(clock, kube, SmallEc2(clock)))
+        await scenario(KubeadmEnvironment(clock, kube, FakeEc2(clock)))
 
     with capture_logs() as lines:
-        virtual.run_virtual(main, launch_cases.START)
+        virtual.run_virtual(main, launch_environment.START)
     assert [line["log_level"] for line in lines if "no signature" in line["event"]] == ["warning"]
 
 
 def test_no_text_about_a_token_contains_its_secret() -> None:
     """AWS-T918, AWS-913: logs, events, claims, template names and everything printable of a whole launch."""
 
-    async def scene(world: Cluster) -> None:
+    async def scenario(environment: KubeadmEnvironment) -> None:
         names: list[str] = []
-        created = world.ec2.create_launch_template
+        created = environment.ec2.create_launch_template
 
         async def recorded(name, *args):  # type: ignore[no-untyped-def]
             names.append(name)
             return await created(name, *args)
 
-        world.ec2.create_launch_template = recorded  # type: ignore[method-assign]
+        environment.ec2.create_launch_template = recorded  # type: ignore[method-assign]
         with capture_logs() as lines:
-            await world.launch(await world.claim())
-            (secret,) = await world.secrets()
-            await world.join_source.revoke("one")  # type: ignore[attr-defined]
+            await environment.launch(await environment.claim())
+            (secret,) = await environment.secrets()
+            await environment.join_source.revoke("one")  # type: ignore[attr-defined]
         hidden = _data(secret)["token-secret"]
-        claims = msgspec.json.encode((await world.kube.list(NODE_CLAIM)).items).decode()
-        told = (repr(lines), repr(secret), claims, repr(names), repr(world.told), str(world.ec2.fleets))
+        claims = msgspec.json.encode((await environment.kube.list(NODE_CLAIM)).items).decode()
+        visible_texts = (
+            repr(lines),
+            repr(secret),
+            claims,
+            repr(names),
+            repr(environment.recorded),
+            str(environment.ec2.fleets),
+        )
         assert len(names) == 1
         assert any(line["event"] == "created bootstrap token" for line in lines)
-        for text in told:
+        for text in visible_texts:
             assert hidden not in text
             assert base64.b64encode(hidden.encode()).decode() not in text
 
-    play(scene)
+    run_scenario(scenario)

@@ -60,7 +60,7 @@ CUT = exceptions.ConnectionClosedError(endpoint_url=URL)
 UNREACHED = exceptions.EndpointConnectionError(endpoint_url=URL)
 
 
-class Library:
+class ScriptedClient:
     """Answers calls from a script, and the last of it for ever; keeps what it was asked, and when."""
 
     def __init__(self) -> None:
@@ -91,19 +91,19 @@ class Library:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-Story = Callable[[Library], Awaitable[None]]
+Scenario = Callable[[ScriptedClient], Awaitable[None]]
 
 
-def told(story: Story) -> Callable[[], None]:
+def in_virtual_time(scenario: Scenario) -> Callable[[], None]:
     """Run a story in virtual time."""
 
     def test() -> None:
         async def main(clock: object) -> None:
-            await story(Library())
+            await scenario(ScriptedClient())
 
         sim_time.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
 
-    test.__doc__ = story.__doc__
+    test.__doc__ = scenario.__doc__
     return test
 
 
@@ -113,23 +113,23 @@ async def fault(call: Awaitable[object]) -> AwsError:
     return caught.value
 
 
-@told
-async def test_a_read_is_repeated_until_it_succeeds(library: Library) -> None:
+@in_virtual_time
+async def test_a_read_is_repeated_until_it_succeeds(client: ScriptedClient) -> None:
     """AWS-755."""
-    library.script = [BROKEN, LATE, {"Subnets": [{"SubnetId": "subnet-1"}]}]
-    subnet_infos = await library.ec2.describe_subnets(())
+    client.script = [BROKEN, LATE, {"Subnets": [{"SubnetId": "subnet-1"}]}]
+    subnet_infos = await client.ec2.describe_subnets(())
     assert [subnet_info.subnet_id for subnet_info in subnet_infos] == ["subnet-1"]
-    assert len(library.asked) == 3
-    assert library.at[1] - library.at[0] >= 0.25
-    assert library.at[2] - library.at[1] >= 0.5
+    assert len(client.asked) == 3
+    assert client.at[1] - client.at[0] >= 0.25
+    assert client.at[2] - client.at[1] >= 0.5
 
 
-@told
-async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(library: Library) -> None:
+@in_virtual_time
+async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(client: ScriptedClient) -> None:
     """AWS-017, AWS-755."""
-    library.script = [BROKEN]
-    error = await fault(library.ec2.describe_subnets(()))
-    assert len(library.asked) == 3
+    client.script = [BROKEN]
+    error = await fault(client.ec2.describe_subnets(()))
+    assert len(client.asked) == 3
     assert error_log_fields(error) == {
         "aws-error-code": "InternalError",
         "aws-request-id": "request-1",
@@ -139,16 +139,16 @@ async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(librar
     }
 
 
-@told
-async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later(library: Library) -> None:
+@in_virtual_time
+async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later(client: ScriptedClient) -> None:
     """AWS-756."""
-    pace = library.paces[RateLimitGroup.EC2_READ]
+    pace = client.paces[RateLimitGroup.EC2_READ]
     usual = pace.per_second
-    library.script = [THROTTLED, THROTTLED, THROTTLED, THROTTLED, {"Subnets": []}]
-    await library.ec2.describe_subnets(())
+    client.script = [THROTTLED, THROTTLED, THROTTLED, THROTTLED, {"Subnets": []}]
+    await client.ec2.describe_subnets(())
     assert pace.per_second < usual / 4
     for _ in range(200):
-        await library.ec2.describe_subnets(())
+        await client.ec2.describe_subnets(())
     assert pace.per_second == usual
 
 
@@ -171,78 +171,78 @@ async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later
 def test_instances_are_bought_again_only_where_that_cannot_buy_two(
     request_: FleetRequest, answer: Exception, times: int
 ) -> None:
-    @told
-    async def story(library: Library) -> None:
-        library.script = [answer]
-        await fault(library.ec2.create_fleet(request_))
-        assert len(library.asked) == times
-        assert all(asked == library.asked[0] for asked in library.asked)
+    @in_virtual_time
+    async def scenario(client: ScriptedClient) -> None:
+        client.script = [answer]
+        await fault(client.ec2.create_fleet(request_))
+        assert len(client.asked) == times
+        assert all(asked == client.asked[0] for asked in client.asked)
 
-    story()
+    scenario()
 
 
-@told
-async def test_an_answer_that_is_lost_is_told_as_such(library: Library) -> None:
+@in_virtual_time
+async def test_an_answer_that_is_lost_is_told_as_such(client: ScriptedClient) -> None:
     for answer in (LATE, CUT):
-        library.script = [answer]
-        assert (await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
+        client.script = [answer]
+        assert (await fault(client.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
     for answer in (UNREACHED, exceptions.NoCredentialsError(), refusal("InvalidParameterValue")):
-        library.script = [answer]
-        assert not (await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
+        client.script = [answer]
+        assert not (await fault(client.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
 
 
 @pytest.mark.parametrize("answer", [THROTTLED, BROKEN, LATE, UNREACHED], ids=lambda obj: type(obj).__name__)
 def test_a_dry_run_is_tried_once(answer: Exception) -> None:
     """AWS-116."""
 
-    @told
-    async def story(library: Library) -> None:
-        library.script = [answer]
-        await fault(library.ec2.dry_run_fleet(FLEET))
-        assert len(library.asked) == 1
-        assert library.asked[0][1]["DryRun"] is True
+    @in_virtual_time
+    async def scenario(client: ScriptedClient) -> None:
+        client.script = [answer]
+        await fault(client.ec2.dry_run_fleet(FLEET))
+        assert len(client.asked) == 1
+        assert client.asked[0][1]["DryRun"] is True
 
-    story()
+    scenario()
 
 
-@told
-async def test_a_passed_dry_run_is_recognised(library: Library) -> None:
+@in_virtual_time
+async def test_a_passed_dry_run_is_recognised(client: ScriptedClient) -> None:
     """AWS-126."""
-    library.script = [refusal("DryRunOperation", 412)]
-    assert (await fault(library.ec2.dry_run_fleet(FLEET))).is_dry_run_passed
+    client.script = [refusal("DryRunOperation", 412)]
+    assert (await fault(client.ec2.dry_run_fleet(FLEET))).is_dry_run_passed
 
 
-@told
-async def test_a_call_is_given_up_after_four_minutes(library: Library) -> None:
+@in_virtual_time
+async def test_a_call_is_given_up_after_four_minutes(client: ScriptedClient) -> None:
     """AWS-017, OPS-353."""
 
     async def never(work: Callable[[], R]) -> R:
         await asyncio.Event().wait()
         return work()
 
-    library.run = never  # type: ignore[method-assign]
+    client.run = never  # type: ignore[method-assign]
     began = asyncio.get_running_loop().time()
-    error = await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))
+    error = await fault(client.ec2.create_fleet(FLEET_WITH_TOKEN))
     assert error.has_no_answer
     assert asyncio.get_running_loop().time() - began == 240.0
     assert str(error) == "Timeout: ec2 did not answer within 240 s"
 
 
-@told
-async def test_calls_are_paced_by_group(library: Library) -> None:
+@in_virtual_time
+async def test_calls_are_paced_by_group(client: ScriptedClient) -> None:
     """AWS-756: 2 fleets a second, 5 at once; reads do not wait for them."""
-    library.script = [{}]
+    client.script = [{}]
     began = asyncio.get_running_loop().time()
-    await asyncio.gather(*(library.ec2.create_fleet(FLEET) for _ in range(40)))
+    await asyncio.gather(*(client.ec2.create_fleet(FLEET) for _ in range(40)))
     assert 19.0 < asyncio.get_running_loop().time() - began < 21.0
     began = asyncio.get_running_loop().time()
-    library.script = [{"Subnets": []}]
-    await asyncio.gather(*(library.ec2.describe_subnets(()) for _ in range(90)))
+    client.script = [{"Subnets": []}]
+    await asyncio.gather(*(client.ec2.describe_subnets(()) for _ in range(90)))
     assert asyncio.get_running_loop().time() == began
 
 
-@told
-async def test_who_waits_for_a_turn_and_is_cancelled_gives_it_back(library: Library) -> None:
+@in_virtual_time
+async def test_who_waits_for_a_turn_and_is_cancelled_gives_it_back(client: ScriptedClient) -> None:
     pace = AdaptiveRateLimiter(RateLimit(1.0, 1))
     await pace.acquire()
     waiting = asyncio.create_task(pace.acquire())
@@ -254,21 +254,21 @@ async def test_who_waits_for_a_turn_and_is_cancelled_gives_it_back(library: Libr
     assert asyncio.get_running_loop().time() - began == pytest.approx(1 / 0.9)
 
 
-@told
-async def test_all_pages_are_read(library: Library) -> None:
-    library.script = [
+@in_virtual_time
+async def test_all_pages_are_read(client: ScriptedClient) -> None:
+    client.script = [
         {"CapacityReservations": [{"CapacityReservationId": "cr-1"}], "NextToken": "more"},
         {"CapacityReservations": [{"CapacityReservationId": "cr-2"}], "NextToken": ""},
     ]
-    reservation_infos = await library.ec2.describe_capacity_reservations(ReservationQuery())
+    reservation_infos = await client.ec2.describe_capacity_reservations(ReservationQuery())
     assert [reservation_info.capacity_reservation_id for reservation_info in reservation_infos] == ["cr-1", "cr-2"]
-    assert [request.get("NextToken") for _, request in library.asked] == [None, "more"]
+    assert [request.get("NextToken") for _, request in client.asked] == [None, "more"]
 
 
-@told
-async def test_an_answer_of_another_form_is_an_error_that_says_where(library: Library) -> None:
-    library.script = [{"Subnets": [{"SubnetId": 1}]}]
-    error = await fault(library.ec2.describe_subnets(()))
+@in_virtual_time
+async def test_an_answer_of_another_form_is_an_error_that_says_where(client: ScriptedClient) -> None:
+    client.script = [{"Subnets": [{"SubnetId": 1}]}]
+    error = await fault(client.ec2.describe_subnets(()))
     assert error.code == "InvalidAnswer"
     assert "$[0].SubnetId" in error.message
 
@@ -292,41 +292,41 @@ async def test_an_answer_of_another_form_is_an_error_that_says_where(library: Li
     ],
 )
 def test_what_a_user_can_mend_is_said_in_one_line(raised: Exception, code: str, part: str) -> None:
-    @told
-    async def story(library: Library) -> None:
-        library.script = [raised]
-        error = await fault(library.ec2.describe_subnets(()))
+    @in_virtual_time
+    async def scenario(client: ScriptedClient) -> None:
+        client.script = [raised]
+        error = await fault(client.ec2.describe_subnets(()))
         assert error.code == code
         assert part in str(error)
         assert "\n" not in str(error)
 
-    story()
+    scenario()
 
 
-@told
-async def test_an_answer_that_is_no_answer_may_have_been_carried_out(library: Library) -> None:
+@in_virtual_time
+async def test_an_answer_that_is_no_answer_may_have_been_carried_out(client: ScriptedClient) -> None:
     """A proxy's page instead of AWS's."""
-    library.script = [ResponseParserError("Unable to parse response, invalid XML received:\nb'<html>'")]
-    error = await fault(library.ec2.create_fleet(FLEET_WITH_TOKEN))
+    client.script = [ResponseParserError("Unable to parse response, invalid XML received:\nb'<html>'")]
+    error = await fault(client.ec2.create_fleet(FLEET_WITH_TOKEN))
     assert error.has_no_answer
     assert "\n" not in str(error)
 
 
-@told
-async def test_a_mistake_of_ours_is_not_dressed_up(library: Library) -> None:
-    library.script = [KeyError("oops")]
+@in_virtual_time
+async def test_a_mistake_of_ours_is_not_dressed_up(client: ScriptedClient) -> None:
+    client.script = [KeyError("oops")]
     with pytest.raises(KeyError):
-        await library.ec2.describe_subnets(())
+        await client.ec2.describe_subnets(())
 
 
-@told
-async def test_requests_and_attempts_are_counted(library: Library) -> None:
+@in_virtual_time
+async def test_requests_and_attempts_are_counted(client: ScriptedClient) -> None:
     """AWS-788. OPS-478: under the names of the Go SDK."""
-    library.script = [BROKEN, {"Subnets": []}]
-    await library.ec2.describe_subnets(())
+    client.script = [BROKEN, {"Subnets": []}]
+    await client.ec2.describe_subnets(())
     own = {"service": "ec2", "action": "DescribeSubnets"}
-    assert library.count("aws_sdk_go_request_total", **own, status_code="200") == 1
-    assert library.count("aws_sdk_go_request_attempt_total", **own, status_code="500") == 1
-    assert library.count("aws_sdk_go_request_attempt_total", **own, status_code="200") == 1
-    assert library.count("aws_sdk_go_request_retry_count_sum", **own, status_code="200") == 1
-    assert library.count("aws_sdk_go_request_duration_seconds_sum", **own, status_code="200") >= 0.25
+    assert client.count("aws_sdk_go_request_total", **own, status_code="200") == 1
+    assert client.count("aws_sdk_go_request_attempt_total", **own, status_code="500") == 1
+    assert client.count("aws_sdk_go_request_attempt_total", **own, status_code="200") == 1
+    assert client.count("aws_sdk_go_request_retry_count_sum", **own, status_code="200") == 1
+    assert client.count("aws_sdk_go_request_duration_seconds_sum", **own, status_code="200") >= 0.25

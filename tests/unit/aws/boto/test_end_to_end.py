@@ -17,7 +17,7 @@ from karpenter.providers.aws.sdk.aws_session import AwsSession
 from karpenter.simulation.apiserver import MemoryKube
 from support.aws.clients import client
 from support.aws.double import Double
-from support.aws_events import Cluster
+from support.interruption_cluster import FakeAwsCluster
 
 SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
 
@@ -26,8 +26,8 @@ async def test_a_spot_warning_in_the_queue_ends_the_claim(account: AwsSession, a
     """AWS-T963, from the queue on."""
     sqs = client(aws, "sqs")
     url = sqs.create_queue(QueueName="prod")["QueueUrl"]
-    cluster = Cluster()
-    await cluster.machine("a", "i-1")
+    cluster = FakeAwsCluster()
+    await cluster.add_instance("a", "i-1")
     warning = {
         "version": "0",
         "id": "7bf73129",
@@ -41,9 +41,9 @@ async def test_a_spot_warning_in_the_queue_ends_the_claim(account: AwsSession, a
     }
     sqs.send_message(QueueUrl=url, MessageBody=json.dumps(warning))
     port = account.services.sqs
-    queue = InterruptionQueueController("prod", port, cluster.responder, cluster.interruptions, cluster.clock)
+    queue = InterruptionQueueController("prod", port, cluster.handler, cluster.interruptions, cluster.clock)
     assert await queue.reconcile() == 0.0
-    assert await cluster.ending() == ["a"]
+    assert await cluster.deleted_claims() == ["a"]
     left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     assert left["ApproximateNumberOfMessages"] == left["ApproximateNumberOfMessagesNotVisible"] == "0"
 
@@ -51,14 +51,14 @@ async def test_a_spot_warning_in_the_queue_ends_the_claim(account: AwsSession, a
 async def test_a_policy_without_the_status_of_instances_stops_only_that(account: AwsSession, aws: Double) -> None:
     """AWS-T702."""
     aws.control.deny("ec2:DescribeInstanceStatus")
-    cluster = Cluster()
+    cluster = FakeAwsCluster()
     health = InstanceStatusController(
-        account.services.ec2, cluster, cluster.responder, cluster.interruptions, cluster.clock
+        account.services.ec2, cluster, cluster.handler, cluster.interruptions, cluster.clock
     )
     assert await health.reconcile() == 3600.0
 
 
-def api_server(cluster: Cluster) -> ApiServerAccess:
+def api_server(cluster: FakeAwsCluster) -> ApiServerAccess:
     async def version() -> str:
         return "1.35"
 
@@ -69,7 +69,7 @@ async def test_a_start_on_eks_finds_out_what_it_needs(account: AwsSession, aws: 
     """AWS-018, AWS-019, AWS-022, AWS-026, AWS-T008."""
     arn = aws.control.add_cluster("prod", "https://prod.eks", "Q0E=", "1.35")
     settings = AwsSettings(cluster_name="prod", enable_zonal_shift=True, eks_control_plane=True)
-    cluster = (await discover_cluster(account, settings, api_server(Cluster()))).cluster
+    cluster = (await discover_cluster(account, settings, api_server(FakeAwsCluster()))).cluster
     assert (cluster.endpoint, cluster.arn) == ("https://prod.eks", arn)
     assert (cluster.region, cluster.version) == (aws.region_name, "1.35")
     assert cluster.service_cidr == "172.20.0.0/16"
@@ -79,6 +79,6 @@ async def test_a_start_without_permission_says_which(account: AwsSession, aws: D
     """AWS-018. OPS-370: the start ends with the failed connectivity check."""
     aws.control.deny("ec2:DescribeInstanceTypes")
     with pytest.raises(AwsStartupError) as caught:
-        await discover_cluster(account, AwsSettings(cluster_name="prod"), api_server(Cluster()))
+        await discover_cluster(account, AwsSettings(cluster_name="prod"), api_server(FakeAwsCluster()))
     assert "ec2 api connectivity check failed" in str(caught.value)
     assert "ec2:DescribeInstanceTypes" in str(caught.value)

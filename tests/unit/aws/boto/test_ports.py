@@ -83,7 +83,7 @@ async def template(account: AwsSession, seeds: Seeds) -> str:
     return made.launch_template_id
 
 
-async def machine(account: AwsSession, seeds: Seeds, market: str = "on-demand") -> str:
+async def launched_instance(account: AwsSession, seeds: Seeds, market: str = "on-demand") -> str:
     await template(account, seeds)
     answer = await account.services.ec2.create_fleet(fleet(seeds, market=market))
     return answer.instances[0].instance_ids[0]
@@ -274,7 +274,7 @@ async def test_what_cannot_be_had_is_in_the_answer(account: AwsSession, aws: Dou
 
 async def test_an_unknown_instance_fails_the_whole_call(account: AwsSession, seeds: Seeds) -> None:
     """AWS-973."""
-    known = await machine(account, seeds)
+    known = await launched_instance(account, seeds)
     error = await refused_call(
         account.services.ec2.describe_instances((known, "i-0123456789abcdef0")), "InvalidInstanceID.NotFound"
     )
@@ -283,7 +283,7 @@ async def test_an_unknown_instance_fails_the_whole_call(account: AwsSession, see
 
 async def test_the_health_of_instances_is_read(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-665."""
-    ill = await machine(account, seeds)
+    ill = await launched_instance(account, seeds)
     impaired = Ec2Filter(name="instance-status.status", values=("impaired",))
     ec2 = account.services.ec2
     assert await ec2.describe_instance_status((impaired,)) == ()
@@ -299,7 +299,7 @@ async def test_console_output_is_text_the_latest_while_an_instance_runs_and_the_
     account: AwsSession, aws: Double, seeds: Seeds
 ) -> None:
     """AWS-932."""
-    name = await machine(account, seeds)
+    name = await launched_instance(account, seeds)
     aws.control.print_on_console(name, "no route to host")
     ec2 = account.services.ec2
     assert await ec2.get_latest_console_output(name) == "no route to host"
@@ -407,7 +407,9 @@ async def test_a_lost_answer_to_a_fleet_is_told_and_nothing_bought_twice(
     assert len(aws.control.instances()) == 1
     if token:
         again = await account.services.ec2.create_fleet(fleet(seeds, token))
-        assert [machine["instance_id"] for machine in aws.control.instances()] == [*again.instances[0].instance_ids]
+        assert [launched_instance["instance_id"] for launched_instance in aws.control.instances()] == [
+            *again.instances[0].instance_ids
+        ]
 
 
 async def test_a_throttled_fleet_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:

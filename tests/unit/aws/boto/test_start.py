@@ -36,7 +36,7 @@ EKS = EksCluster(
 
 
 @dataclass
-class Stage:
+class FakeAws:
     """An account and an API server that say what the test wants them to."""
 
     eks: EksCluster | AwsError = EKS
@@ -96,9 +96,9 @@ async def refusal(starting: Awaitable[object]) -> str:
 
 async def test_what_settings_do_not_say_is_found_out() -> None:
     """AWS-019 to AWS-021, AWS-025, AWS-026, AWS-T008, AWS-T010."""
-    stage = Stage(version="1.33+")
-    stage.service("kube-dns", "10.100.0.10")
-    cluster = (await stage.start(ca_bundle="Q0E=")).cluster
+    aws = FakeAws(version="1.33+")
+    aws.service("kube-dns", "10.100.0.10")
+    cluster = (await aws.start(ca_bundle="Q0E=")).cluster
     assert (cluster.name, cluster.region) == ("prod", "us-west-2")
     assert cluster.endpoint == "https://eks"
     assert cluster.ca_bundle == "Q0E="
@@ -107,12 +107,12 @@ async def test_what_settings_do_not_say_is_found_out() -> None:
     assert not cluster.is_ipv6
     assert cluster.service_cidr == "10.100.0.0/16"
     assert cluster.arn == ""
-    assert stage.asked == ["prod"], "EKS is asked once for everything"
+    assert aws.asked == ["prod"], "EKS is asked once for everything"
 
 
 async def test_what_settings_say_is_not_asked_for() -> None:
     """AWS-002, AWS-003; the settings that serve clusters without EKS."""
-    stage = Stage(eks=AwsError("AccessDeniedException", "no"))
+    aws = FakeAws(eks=AwsError("AccessDeniedException", "no"))
     settings = replace(
         SETTINGS,
         cluster_endpoint="https://mine:6443",
@@ -120,64 +120,64 @@ async def test_what_settings_say_is_not_asked_for() -> None:
         cluster_dns_ip="10.0.0.10",
         service_cidr="10.0.0.0/16",
     )
-    cluster = (await stage.start(settings, ca_bundle="Q0E=")).cluster
+    cluster = (await aws.start(settings, ca_bundle="Q0E=")).cluster
     assert cluster.endpoint == "https://mine:6443"
     assert cluster.ca_bundle == "TUlORQ=="
     assert (cluster.dns_ip, cluster.service_cidr) == ("10.0.0.10", "10.0.0.0/16")
-    assert stage.asked == []
+    assert aws.asked == []
 
 
 async def test_a_dns_address_of_ipv6_makes_the_cluster_one() -> None:
     """AWS-020, AWS-T009."""
-    stage = Stage()
-    stage.service("kube-dns", "fd01:99f0:d47b::a")
-    assert (await stage.start()).cluster.is_ipv6
+    aws = FakeAws()
+    aws.service("kube-dns", "fd01:99f0:d47b::a")
+    assert (await aws.start()).cluster.is_ipv6
 
 
 async def test_dns_is_found_by_its_label_where_it_has_another_name() -> None:
     """AWS-020."""
-    stage = Stage()
-    stage.service("coredns", "10.0.0.53", **{"k8s-app": "kube-dns"})
-    stage.service("headless", "None", **{"k8s-app": "kube-dns"})
-    assert (await stage.start()).cluster.dns_ip == "10.0.0.53"
+    aws = FakeAws()
+    aws.service("coredns", "10.0.0.53", **{"k8s-app": "kube-dns"})
+    aws.service("headless", "None", **{"k8s-app": "kube-dns"})
+    assert (await aws.start()).cluster.dns_ip == "10.0.0.53"
 
 
 async def test_dns_that_is_not_found_is_logged_and_stops_nothing() -> None:
     """AWS-020."""
     with capture_logs() as lines:
-        assert (await Stage().start()).cluster.dns_ip == ""
+        assert (await FakeAws().start()).cluster.dns_ip == ""
     assert [line for line in lines if "unable to detect the IP of the kube-dns service" in line["event"]]
 
 
 async def test_services_nobody_may_read_stop_nothing() -> None:
     """AWS-020."""
-    stage = Stage()
-    stage.server.inject_fault(Forbidden("no"), plural="services")
-    assert (await stage.start()).cluster.dns_ip == ""
+    aws = FakeAws()
+    aws.server.inject_fault(Forbidden("no"), plural="services")
+    assert (await aws.start()).cluster.dns_ip == ""
 
 
 async def test_the_version_of_a_managed_control_plane_comes_from_eks() -> None:
     """AWS-005."""
-    assert (await Stage().start(replace(SETTINGS, eks_control_plane=True))).cluster.version == "1.31"
+    assert (await FakeAws().start(replace(SETTINGS, eks_control_plane=True))).cluster.version == "1.31"
 
 
 @pytest.mark.parametrize(
-    ("stage", "settings", "parts"),
+    ("aws", "settings", "parts"),
     [
         pytest.param(
-            Stage(opened=AwsError("NoRegion", "no AWS region; set AWS_REGION")),
+            FakeAws(opened=AwsError("NoRegion", "no AWS region; set AWS_REGION")),
             SETTINGS,
             ("no access to AWS", "set AWS_REGION"),
             id="AWS-017",
         ),
         pytest.param(
-            Stage(probed=AwsError("UnauthorizedOperation", "You may not")),
+            FakeAws(probed=AwsError("UnauthorizedOperation", "You may not")),
             SETTINGS,
             ("ec2 api connectivity check failed in us-west-2", "UnauthorizedOperation: You may not"),
             id="AWS-018",
         ),
         pytest.param(
-            Stage(eks=AwsError("ResourceNotFoundException", "No cluster found")),
+            FakeAws(eks=AwsError("ResourceNotFoundException", "No cluster found")),
             SETTINGS,
             (
                 "unable to detect the cluster endpoint",
@@ -187,56 +187,56 @@ async def test_the_version_of_a_managed_control_plane_comes_from_eks() -> None:
             id="AWS-T008",
         ),
         pytest.param(
-            Stage(eks=AwsError("AccessDeniedException", "no")),
+            FakeAws(eks=AwsError("AccessDeniedException", "no")),
             SETTINGS,
             ("unable to detect the cluster endpoint", "AccessDeniedException"),
             id="AWS-019",
         ),
         pytest.param(
-            Stage(eks=EksCluster(name="prod")),
+            FakeAws(eks=EksCluster(name="prod")),
             SETTINGS,
             ("unable to detect the cluster endpoint", "--cluster-endpoint"),
             id="no endpoint yet",
         ),
         pytest.param(
-            Stage(eks=AwsError("AccessDeniedException", "no")),
+            FakeAws(eks=AwsError("AccessDeniedException", "no")),
             replace(SETTINGS, enable_zonal_shift=True, cluster_endpoint="https://x"),
             ("zonal shifts of prod cannot be read", "--enable-zonal-shift"),
             id="AWS-022, EKS",
         ),
         pytest.param(
-            Stage(shifts=AwsError("ResourceNotFoundException", "not managed")),
+            FakeAws(shifts=AwsError("ResourceNotFoundException", "not managed")),
             replace(SETTINGS, enable_zonal_shift=True),
             ("zonal shifts of prod cannot be read", "not managed"),
             id="AWS-022, shift",
         ),
         pytest.param(
-            Stage(version="unknown"), SETTINGS, ("unable to detect the Kubernetes version", "'unknown'"), id="AWS-023"
+            FakeAws(version="unknown"), SETTINGS, ("unable to detect the Kubernetes version", "'unknown'"), id="AWS-023"
         ),
     ],
 )
 async def test_what_stands_in_the_way_is_told_in_one_line(
-    stage: Stage, settings: AwsSettings, parts: tuple[str, ...]
+    aws: FakeAws, settings: AwsSettings, parts: tuple[str, ...]
 ) -> None:
-    message = await refusal(stage.start(settings))
+    message = await refusal(aws.start(settings))
     for part in parts:
         assert part in message
 
 
 async def test_shifted_zones_are_known_by_the_clusters_arn() -> None:
     """AWS-022."""
-    stage = Stage()
-    assert (await stage.start(replace(SETTINGS, enable_zonal_shift=True))).cluster.arn == "arn:prod"
-    assert stage.asked == ["prod", "arn:prod"]
+    aws = FakeAws()
+    assert (await aws.start(replace(SETTINGS, enable_zonal_shift=True))).cluster.arn == "arn:prod"
+    assert aws.asked == ["prod", "arn:prod"]
 
 
 async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> None:
     """AWS-025, K15-A11: 1.26 to 1.37."""
-    stage = Stage(version="1.37")
+    aws = FakeAws(version="1.37")
     with capture_logs() as lines:
-        facts = await stage.start()
+        facts = await aws.start()
         assert await facts.reconcile() == 300.0
-        stage.version = "1.38"
+        aws.version = "1.38"
         await facts.reconcile()
         await facts.reconcile()
     assert facts.cluster.version == "1.38"
@@ -246,9 +246,9 @@ async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> N
 
 async def test_a_service_cidr_that_could_not_be_had_is_asked_for_again() -> None:
     """AWS-026: what EKS could not say at the start it may say later."""
-    stage = Stage(eks=AwsError("Timeout", "late"))
-    facts = await stage.start(replace(SETTINGS, cluster_endpoint="https://x"))
+    aws = FakeAws(eks=AwsError("Timeout", "late"))
+    facts = await aws.start(replace(SETTINGS, cluster_endpoint="https://x"))
     assert facts.cluster.service_cidr == ""
-    stage.eks = EKS
+    aws.eks = EKS
     await facts.reconcile()
     assert facts.cluster.service_cidr == "10.100.0.0/16"

@@ -38,7 +38,7 @@ from support.aws.double import Double
 from support.aws.provider_process import NAME, ProviderProcess, claim, launched, pool, provider_process, unhydrated
 from support.aws.records import RecordedCall
 from support.aws.seeds import Seeds
-from support.ec2_market import START
+from support.ec2_instance_types import START
 
 REFUSED = AwsError("UnauthorizedOperation", "not you")
 VALID = "ValidationSucceeded"

@@ -27,7 +27,7 @@ from karpenter.providers.aws.interruption.interruption_messages import Interrupt
 from karpenter.providers.contract import ProviderError
 from karpenter.runtime import nodeclaim_deletion
 from karpenter.state import ClusterState
-from support.aws_events import SPOT, Cluster
+from support.interruption_cluster import SPOT, FakeAwsCluster
 
 
 class Counting(NamedTuple):
@@ -68,15 +68,15 @@ class Sqs:
         self.waiting = [sqs_message for sqs_message in self.waiting if sqs_message.receipt_handle != receipt_handle]
 
 
-class Stage(Cluster):
+class InterruptionCluster(FakeAwsCluster):
     """A cluster and its queue."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sqs = Sqs()
-        self.queue = InterruptionQueueController("prod", self.sqs, self.responder, self.interruptions, self.clock)
+        self.queue = InterruptionQueueController("prod", self.sqs, self.handler, self.interruptions, self.clock)
 
-    def say(self, detail_type: str, instance: str, source: str = "aws.ec2", **detail: Any) -> None:
+    def send(self, detail_type: str, instance: str, source: str = "aws.ec2", **detail: Any) -> None:
         text = json.dumps(
             {
                 "version": "0",
@@ -86,14 +86,14 @@ class Stage(Cluster):
                 "detail": {"instance-id": instance, **detail},
             }
         )
-        self.post(text)
+        self.send_text(text)
 
-    def post(self, body: str | None) -> None:
+    def send_text(self, body: str | None) -> None:
         handle = f"handle-{len(self.sqs.waiting) + len(self.sqs.deleted)}"
         self.sqs.waiting.append(SqsMessage(message_id=handle, receipt_handle=handle, body=body))
 
-    async def round(self) -> None:
-        await self.see()
+    async def reconcile(self) -> None:
+        await self.sync()
         assert await self.queue.reconcile() == 0.0
 
     def received(self, kind: str) -> float:
@@ -101,92 +101,95 @@ class Stage(Cluster):
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def cluster() -> InterruptionCluster:
+    return InterruptionCluster()
 
 
-async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(stage: Stage) -> None:
+async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(cluster: InterruptionCluster) -> None:
     """Claim and Node are told, the offering counts as sold out.
 
     AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786, DIS-370, OPS-540.
     DIS-S268, DIS-376: Node and NodeClaim get TerminatingOnInterruption.
     """
-    await stage.machine("a", "i-1")
-    stage.say(SPOT_WARNING, "i-1")
-    stage.clock.forward(seconds=3)
-    await stage.round()
-    assert await stage.ending() == ["a"]
-    assert stage.sold_out == [("m5.large", "us-west-2a")]
-    assert stage.sqs.deleted == ["handle-0"]
-    assert stage.disrupted == [("a", "spot_interrupted")]
-    assert stage.recorder.events == [
+    await cluster.add_instance("a", "i-1")
+    cluster.send(SPOT_WARNING, "i-1")
+    cluster.clock.advance(seconds=3)
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a"]
+    assert cluster.unavailable == [("m5.large", "us-west-2a")]
+    assert cluster.sqs.deleted == ["handle-0"]
+    assert cluster.disrupted == [("a", "spot_interrupted")]
+    assert cluster.recorder.events == [
         ("Warning", "NodeClaim", "a", "SpotInterrupted"),
         ("Warning", "Node", "node-a", "SpotInterrupted"),
         ("Warning", "NodeClaim", "a", "TerminatingOnInterruption"),
         ("Warning", "Node", "node-a", "TerminatingOnInterruption"),
     ]
-    assert stage.received("spot_interrupted") == 1
-    assert stage.count("karpenter_interruption_deleted_messages_total") == 1
-    assert stage.count("karpenter_interruption_message_queue_duration_seconds_sum") == 3.0
+    assert cluster.received("spot_interrupted") == 1
+    assert cluster.count("karpenter_interruption_deleted_messages_total") == 1
+    assert cluster.count("karpenter_interruption_message_queue_duration_seconds_sum") == 3.0
 
 
-async def test_a_spot_instance_is_closed_at_once_and_drained_within_two_minutes(stage: Stage) -> None:
+async def test_a_spot_instance_is_closed_at_once_and_drained_within_two_minutes(cluster: InterruptionCluster) -> None:
     """AWS §14.2 Beyond."""
-    await stage.machine("a", "i-1")
-    stage.say(SPOT_WARNING, "i-1")
-    told_at = stage.clock.now()
-    stage.clock.forward(seconds=10)
-    await stage.round()
-    assert await stage.is_tainted("a")
-    assert "own" in [taint.key for taint in (await stage.node("a")).spec.taints]
-    deadline = (await stage.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP]
+    await cluster.add_instance("a", "i-1")
+    cluster.send(SPOT_WARNING, "i-1")
+    told_at = cluster.clock.now()
+    cluster.clock.advance(seconds=10)
+    await cluster.reconcile()
+    assert await cluster.is_tainted("a")
+    assert "own" in [taint.key for taint in (await cluster.node("a")).spec.taints]
+    deadline = (await cluster.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP]
     assert deadline == rfc3339(told_at + timedelta(minutes=2))
 
 
-async def test_an_earlier_deadline_stays_and_a_later_one_does_not(stage: Stage) -> None:
-    await stage.machine("a", "i-1")
-    await stage.machine("b", "i-2")
-    early, late = rfc3339(stage.clock.now() + timedelta(seconds=30)), rfc3339(stage.clock.now() + timedelta(hours=1))
+async def test_an_earlier_deadline_stays_and_a_later_one_does_not(cluster: InterruptionCluster) -> None:
+    await cluster.add_instance("a", "i-1")
+    await cluster.add_instance("b", "i-2")
+    early, late = (
+        rfc3339(cluster.clock.now() + timedelta(seconds=30)),
+        rfc3339(cluster.clock.now() + timedelta(hours=1)),
+    )
     for name, text in (("a", early), ("b", late)):
         patch = {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: text}}}
-        await stage.kube.patch(NODE_CLAIM, name, patch)
-    stage.say(SPOT_WARNING, "i-1")
-    stage.say(SPOT_WARNING, "i-2")
-    await stage.round()
-    assert (await stage.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == early
-    two_minutes = rfc3339(stage.clock.now() + timedelta(minutes=2))
-    assert (await stage.claim("b")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == two_minutes
+        await cluster.kube.patch(NODE_CLAIM, name, patch)
+    cluster.send(SPOT_WARNING, "i-1")
+    cluster.send(SPOT_WARNING, "i-2")
+    await cluster.reconcile()
+    assert (await cluster.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == early
+    two_minutes = rfc3339(cluster.clock.now() + timedelta(minutes=2))
+    assert (await cluster.claim("b")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == two_minutes
 
 
-async def test_an_instance_already_ending_gets_the_deadline_it_has_not(stage: Stage) -> None:
-    await stage.machine("a", "i-1")
-    await stage.kube.delete(NODE_CLAIM, "a")
-    stage.say(SPOT_WARNING, "i-1")
-    await stage.round()
-    assert labels.TERMINATION_TIMESTAMP in (await stage.claim("a")).metadata.annotations
-    assert stage.recorder.events == []
-    assert stage.disrupted == []
+async def test_an_instance_already_ending_gets_the_deadline_it_has_not(cluster: InterruptionCluster) -> None:
+    await cluster.add_instance("a", "i-1")
+    await cluster.kube.delete(NODE_CLAIM, "a")
+    cluster.send(SPOT_WARNING, "i-1")
+    await cluster.reconcile()
+    assert labels.TERMINATION_TIMESTAMP in (await cluster.claim("a")).metadata.annotations
+    assert cluster.recorder.events == []
+    assert cluster.disrupted == []
 
 
-async def test_other_peoples_instances_are_none_of_our_business(stage: Stage) -> None:
+async def test_other_peoples_instances_are_none_of_our_business(cluster: InterruptionCluster) -> None:
     """AWS-T641, AWS-655."""
-    await stage.machine("a", "i-1")
-    stage.say(SPOT_WARNING, "i-2")
-    await stage.round()
-    assert await stage.ending() == []
-    assert stage.sold_out == []
-    assert stage.recorder.events == []
-    assert stage.sqs.deleted == ["handle-0"]
+    await cluster.add_instance("a", "i-1")
+    cluster.send(SPOT_WARNING, "i-2")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == []
+    assert cluster.unavailable == []
+    assert cluster.recorder.events == []
+    assert cluster.sqs.deleted == ["handle-0"]
 
 
-async def test_an_instance_that_starts_is_no_news(stage: Stage) -> None:
+async def test_an_instance_that_starts_is_no_news(cluster: InterruptionCluster) -> None:
     """AWS-T642."""
-    await stage.machine("a", "i-1")
-    stage.say(STATE, "i-1", state="running")
-    await stage.round()
-    assert await stage.ending() == []
-    assert stage.received("no_op") == 1
-    assert stage.sqs.deleted == ["handle-0"]
+    await cluster.add_instance("a", "i-1")
+    cluster.send(STATE, "i-1", state="running")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == []
+    assert cluster.received("no_op") == 1
+    assert cluster.sqs.deleted == ["handle-0"]
 
 
 @pytest.mark.parametrize(
@@ -196,87 +199,93 @@ async def test_an_instance_that_starts_is_no_news(stage: Stage) -> None:
         pytest.param("STOPPING", "InstanceStopping", "instance_stopped", id="AWS-650"),
     ],
 )
-async def test_an_instance_that_ends_by_itself_ends_its_claim(stage: Stage, state: str, reason: str, kind: str) -> None:
+async def test_an_instance_that_ends_by_itself_ends_its_claim(
+    cluster: InterruptionCluster, state: str, reason: str, kind: str
+) -> None:
     """DIS-373: stopping and terminating, in every state of it."""
-    await stage.machine("a", "i-1")
-    stage.say(STATE, "i-1", state=state)
-    await stage.round()
-    assert await stage.ending() == ["a"]
-    assert ("Warning", "NodeClaim", "a", reason) in stage.recorder.events
-    assert stage.disrupted == [("a", kind)]
-    assert stage.sold_out == []
-    assert labels.TERMINATION_TIMESTAMP not in (await stage.claim("a")).metadata.annotations
+    await cluster.add_instance("a", "i-1")
+    cluster.send(STATE, "i-1", state=state)
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a"]
+    assert ("Warning", "NodeClaim", "a", reason) in cluster.recorder.events
+    assert cluster.disrupted == [("a", kind)]
+    assert cluster.unavailable == []
+    assert labels.TERMINATION_TIMESTAMP not in (await cluster.claim("a")).metadata.annotations
 
 
-async def test_a_health_event_ends_those_of_its_instances_that_are_ours(stage: Stage) -> None:
+async def test_a_health_event_ends_those_of_its_instances_that_are_ours(cluster: InterruptionCluster) -> None:
     """AWS-T645, DIS-372: their claims are deleted."""
-    await stage.machine("a", "i-1")
-    await stage.machine("b", "i-2")
-    await stage.machine("c", "i-3")
+    await cluster.add_instance("a", "i-1")
+    await cluster.add_instance("b", "i-2")
+    await cluster.add_instance("c", "i-3")
     entities = [{"entityValue": name} for name in ("i-1", "i-3", "i-9")]
     detail = {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities}
-    stage.say("AWS Health Event", "", "aws.health", **detail)
-    await stage.round()
-    assert await stage.ending() == ["a", "c"]
-    assert ("Warning", "Node", "node-a", "InstanceUnhealthy") in stage.recorder.events
+    cluster.send("AWS Health Event", "", "aws.health", **detail)
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a", "c"]
+    assert ("Warning", "Node", "node-a", "InstanceUnhealthy") in cluster.recorder.events
 
 
-async def test_a_rebalance_recommendation_is_only_told(stage: Stage) -> None:
+async def test_a_rebalance_recommendation_is_only_told(cluster: InterruptionCluster) -> None:
     """AWS-T646, AWS-660, DIS-371, OPS-541: an event, and nothing is deleted. DIS-S269."""
-    await stage.pool()
-    await stage.machine("a", "i-1")
-    stage.say(REBALANCE, "i-1")
-    await stage.round()
-    assert await stage.ending() == []
-    assert stage.recorder.events == [
+    await cluster.pool()
+    await cluster.add_instance("a", "i-1")
+    cluster.send(REBALANCE, "i-1")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == []
+    assert cluster.recorder.events == [
         ("Normal", "NodeClaim", "a", "SpotRebalanceRecommendation"),
         ("Normal", "Node", "node-a", "SpotRebalanceRecommendation"),
     ]
-    assert interruption_handling.replacement_reason(await stage.claim("a")) == ""
+    assert interruption_handling.replacement_reason(await cluster.claim("a")) == ""
 
 
-async def test_a_pool_may_have_instances_at_risk_replaced(stage: Stage) -> None:
+async def test_a_pool_may_have_instances_at_risk_replaced(cluster: InterruptionCluster) -> None:
     """AWS §14.2 Beyond: the replacement is bought first, which is what drift does."""
-    await stage.pool(**{interruption_handling.REBALANCE_ANNOTATION: "replace"})
-    await stage.machine("a", "i-1")
-    stage.say(REBALANCE, "i-1")
-    await stage.round()
-    assert await stage.ending() == []
-    assert interruption_handling.replacement_reason(await stage.claim("a")) == "RebalanceRecommended"
+    await cluster.pool(**{interruption_handling.REBALANCE_ANNOTATION: "replace"})
+    await cluster.add_instance("a", "i-1")
+    cluster.send(REBALANCE, "i-1")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == []
+    assert interruption_handling.replacement_reason(await cluster.claim("a")) == "RebalanceRecommended"
 
 
 @pytest.mark.parametrize("body", ["garbage", None, '{"version":'], ids=["AWS-T647", "no body", "cut"])
-async def test_what_cannot_be_read_leaves_the_queue_and_is_not_counted(stage: Stage, body: str | None) -> None:
+async def test_what_cannot_be_read_leaves_the_queue_and_is_not_counted(
+    cluster: InterruptionCluster, body: str | None
+) -> None:
     """AWS-642: it is logged and deleted; ``no_op`` counts messages of other kinds."""
-    stage.post(body)
-    await stage.round()
-    assert stage.sqs.deleted == ["handle-0"]
-    assert stage.received("no_op") == 0
+    cluster.send_text(body)
+    await cluster.reconcile()
+    assert cluster.sqs.deleted == ["handle-0"]
+    assert cluster.received("no_op") == 0
 
 
-async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_with(stage: Stage) -> None:
+async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_with(
+    cluster: InterruptionCluster,
+) -> None:
     """AWS-T648, AWS-643."""
-    await stage.machine("a", "i-1")
-    await stage.machine("b", "i-2")
-    stage.say(SPOT_WARNING, "i-1")
-    stage.say(SPOT_WARNING, "i-2")
-    stage.server.inject_fault(ServerUnavailable("boom", status=500), verb="delete", name="a")
-    await stage.see()
+    await cluster.add_instance("a", "i-1")
+    await cluster.add_instance("b", "i-2")
+    cluster.send(SPOT_WARNING, "i-1")
+    cluster.send(SPOT_WARNING, "i-2")
+    cluster.server.inject_fault(ServerUnavailable("boom", status=500), verb="delete", name="a")
+    await cluster.sync()
     with pytest.raises(ServerUnavailable):
-        await stage.queue.reconcile()
-    assert stage.sqs.deleted == ["handle-1"]
-    assert await stage.ending() == ["b"]
-    await stage.round()
-    assert await stage.ending() == ["a", "b"]
-    assert stage.sqs.deleted == ["handle-1", "handle-0"]
+        await cluster.queue.reconcile()
+    assert cluster.sqs.deleted == ["handle-1"]
+    assert await cluster.deleted_claims() == ["b"]
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a", "b"]
+    assert cluster.sqs.deleted == ["handle-1", "handle-0"]
 
 
-async def test_the_messages_of_one_receive_are_handled_side_by_side(stage: Stage) -> None:
+async def test_the_messages_of_one_receive_are_handled_side_by_side(cluster: InterruptionCluster) -> None:
     """AWS-641: ten warnings of two minutes each do not wait for one another."""
     for number in range(10):
-        await stage.machine(f"claim-{number}", f"i-{number}")
-        stage.say(SPOT_WARNING, f"i-{number}")
-    handle, under_way, all_begun = stage.responder.handle, 0, asyncio.Event()
+        await cluster.add_instance(f"claim-{number}", f"i-{number}")
+        cluster.send(SPOT_WARNING, f"i-{number}")
+    handle, under_way, all_begun = cluster.handler.handle, 0, asyncio.Event()
 
     async def wait_for_the_others(notice: InterruptionMessage) -> None:
         nonlocal under_way
@@ -286,100 +295,104 @@ async def test_the_messages_of_one_receive_are_handled_side_by_side(stage: Stage
         await asyncio.wait_for(all_begun.wait(), timeout=5)
         await handle(notice)
 
-    stage.responder.handle = wait_for_the_others  # type: ignore[method-assign]
-    await stage.round()
-    assert await stage.ending() == sorted(f"claim-{number}" for number in range(10))
-    assert len(stage.sqs.deleted) == 10
+    cluster.handler.handle = wait_for_the_others  # type: ignore[method-assign]
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == sorted(f"claim-{number}" for number in range(10))
+    assert len(cluster.sqs.deleted) == 10
 
 
-async def test_an_instance_that_has_not_joined_ends_too(stage: Stage) -> None:
+async def test_an_instance_that_has_not_joined_ends_too(cluster: InterruptionCluster) -> None:
     """AWS-T649."""
-    await stage.machine("a", "i-1", joined=False)
-    stage.say(SPOT_WARNING, "i-1")
-    await stage.round()
-    assert await stage.ending() == ["a"]
-    assert {kind for _, kind, _, _ in stage.recorder.events} == {"NodeClaim"}
+    await cluster.add_instance("a", "i-1", joined=False)
+    cluster.send(SPOT_WARNING, "i-1")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a"]
+    assert {kind for _, kind, _, _ in cluster.recorder.events} == {"NodeClaim"}
 
 
-async def test_the_same_warning_twice_does_nothing_twice(stage: Stage) -> None:
+async def test_the_same_warning_twice_does_nothing_twice(cluster: InterruptionCluster) -> None:
     """AWS-T650."""
-    await stage.machine("a", "i-1")
-    stage.say(SPOT_WARNING, "i-1")
-    await stage.round()
-    before = await stage.claim("a")
-    events = list(stage.recorder.events)
-    stage.clock.forward(seconds=20)
-    stage.say(SPOT_WARNING, "i-1")
-    await stage.round()
-    assert (await stage.claim("a")).metadata.resource_version == before.metadata.resource_version
-    assert stage.recorder.events == events
-    assert stage.disrupted == [("a", "spot_interrupted")]
-    assert stage.sqs.deleted == ["handle-0", "handle-1"]
+    await cluster.add_instance("a", "i-1")
+    cluster.send(SPOT_WARNING, "i-1")
+    await cluster.reconcile()
+    before = await cluster.claim("a")
+    events = list(cluster.recorder.events)
+    cluster.clock.advance(seconds=20)
+    cluster.send(SPOT_WARNING, "i-1")
+    await cluster.reconcile()
+    assert (await cluster.claim("a")).metadata.resource_version == before.metadata.resource_version
+    assert cluster.recorder.events == events
+    assert cluster.disrupted == [("a", "spot_interrupted")]
+    assert cluster.sqs.deleted == ["handle-0", "handle-1"]
 
 
-async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(stage: Stage) -> None:
+async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(cluster: InterruptionCluster) -> None:
     """AWS-T653."""
-    await stage.machine("a", "i-1")
-    stage.sqs.missing = True
+    await cluster.add_instance("a", "i-1")
+    cluster.sqs.missing = True
     for _ in range(2):
         with pytest.raises(ProviderError) as caught:
-            await stage.queue.reconcile()
+            await cluster.queue.reconcile()
         assert "there is no interruption queue prod" in str(caught.value)
         assert "--interruption-queue" in str(caught.value)
-    stage.sqs.missing = False
-    stage.say(SPOT_WARNING, "i-1")
-    await stage.round()
-    assert await stage.ending() == ["a"]
-    assert stage.sqs.asked == 3
-    await stage.round()
-    assert stage.sqs.asked == 3, "the address is kept"
+    cluster.sqs.missing = False
+    cluster.send(SPOT_WARNING, "i-1")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a"]
+    assert cluster.sqs.asked == 3
+    await cluster.reconcile()
+    assert cluster.sqs.asked == 3, "the address is kept"
 
 
-async def test_an_instance_taken_out_of_its_reservation_marks_that_reservation(stage: Stage) -> None:
+async def test_an_instance_taken_out_of_its_reservation_marks_that_reservation(cluster: InterruptionCluster) -> None:
     """K15-A57, K15-A139, AWS-T654, AWS-658, DIS-374: its claim is deleted."""
     own = {**SPOT, labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "cr-1"}
-    await stage.machine("a", "i-1", own)
-    stage.say(RESERVATION, "i-1")
-    await stage.round()
-    assert stage.interrupted == [interruption_handling.ReservedOffering("m5.large", "us-west-2a", "cr-1")]
-    assert stage.sold_out == []
-    assert await stage.ending() == ["a"]
-    assert ("Warning", "NodeClaim", "a", "CapacityReservationInstanceInterrupted") in stage.recorder.events
+    await cluster.add_instance("a", "i-1", own)
+    cluster.send(RESERVATION, "i-1")
+    await cluster.reconcile()
+    assert cluster.interrupted == [interruption_handling.ReservedOffering("m5.large", "us-west-2a", "cr-1")]
+    assert cluster.unavailable == []
+    assert await cluster.deleted_claims() == ["a"]
+    assert ("Warning", "NodeClaim", "a", "CapacityReservationInstanceInterrupted") in cluster.recorder.events
 
 
-async def test_old_news_tell_nothing_of_what_can_be_bought_now(stage: Stage) -> None:
+async def test_old_news_tell_nothing_of_what_can_be_bought_now(cluster: InterruptionCluster) -> None:
     """AWS §14.2 Beyond."""
-    await stage.machine("a", "i-1")
-    stage.say(SPOT_WARNING, "i-1")
-    stage.clock.forward(minutes=11)
-    await stage.round()
-    assert stage.sold_out == []
-    assert await stage.ending() == ["a"]
-    assert (await stage.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == rfc3339(stage.clock.now())
+    await cluster.add_instance("a", "i-1")
+    cluster.send(SPOT_WARNING, "i-1")
+    cluster.clock.advance(minutes=11)
+    await cluster.reconcile()
+    assert cluster.unavailable == []
+    assert await cluster.deleted_claims() == ["a"]
+    assert (await cluster.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == rfc3339(cluster.clock.now())
 
 
-async def test_a_node_that_changed_meanwhile_is_left_to_the_claims_end(stage: Stage) -> None:
-    await stage.machine("a", "i-1")
-    stage.say(SPOT_WARNING, "i-1")
-    stage.server.inject_fault(Conflict("changed"), verb="patch", plural="nodes")
-    await stage.round()
-    assert await stage.ending() == ["a"]
+async def test_a_node_that_changed_meanwhile_is_left_to_the_claims_end(cluster: InterruptionCluster) -> None:
+    await cluster.add_instance("a", "i-1")
+    cluster.send(SPOT_WARNING, "i-1")
+    cluster.server.inject_fault(Conflict("changed"), verb="patch", plural="nodes")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a"]
 
 
 @pytest.mark.parametrize(
     ("period", "mode"), [(None, "graceful"), ("0s", "forceful"), ("10m", "eventual")], ids=["none", "zero", "some"]
 )
 async def test_an_interruption_counts_with_the_mode_of_the_claims_own_period(
-    stage: Stage, period: str | None, mode: str
+    cluster: InterruptionCluster, period: str | None, mode: str
 ) -> None:
     """K15-A58: whatever kind of interruption it is; and no policy of consolidation has to do with it."""
-    counting = partial(nodeclaim_deletion.count_disrupted, Counting(stage.metrics, ClusterState()))
+    counting = partial(nodeclaim_deletion.count_disrupted, Counting(cluster.metrics, ClusterState()))
     effects = interruption_handling.InterruptionEffects(lambda *_: None, lambda *_: None, counting)
-    stage.responder = interruption_handling.InterruptionHandler(stage, stage.kube, stage.recorder, stage.clock, effects)
-    stage.queue = InterruptionQueueController("prod", stage.sqs, stage.responder, stage.interruptions, stage.clock)
-    await stage.machine("a", "i-1", termination_grace_period=period)
-    stage.say(SPOT_WARNING, "i-1")
-    await stage.round()
+    cluster.handler = interruption_handling.InterruptionHandler(
+        cluster, cluster.kube, cluster.recorder, cluster.clock, effects
+    )
+    cluster.queue = InterruptionQueueController(
+        "prod", cluster.sqs, cluster.handler, cluster.interruptions, cluster.clock
+    )
+    await cluster.add_instance("a", "i-1", termination_grace_period=period)
+    cluster.send(SPOT_WARNING, "i-1")
+    await cluster.reconcile()
     described = {
         "reason": "spot_interrupted",
         "nodepool": "np",
@@ -387,7 +400,7 @@ async def test_an_interruption_counts_with_the_mode_of_the_claims_own_period(
         "consolidation_policy": "",
         "termination_mode": mode,
     }
-    assert stage.count("karpenter_nodeclaims_disrupted_total", **described) == 1
+    assert cluster.count("karpenter_nodeclaims_disrupted_total", **described) == 1
 
 
 def test_the_page_about_metrics_names_every_kind_of_message() -> None:

@@ -33,9 +33,9 @@ from karpenter.providers.contract import HookPending, HookSatisfied, NodeClassNo
 from karpenter.settings import Settings, resolve_settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.provider_process import context
-from support.aws_events import SPOT, Cluster
 from support.builders import node_pool, wanted
 from support.instance_types import STD
+from support.interruption_cluster import SPOT, FakeAwsCluster
 from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 # -- partitions -----------------------------------------------------------------------------------------------------------------
@@ -61,9 +61,9 @@ class Ec2:
 
 async def test_an_instance_waits_for_its_partition_and_gets_it_as_a_label() -> None:
     """AWS-T606, AWS-612."""
-    cluster, ec2 = Cluster(), Ec2(None)
+    cluster, ec2 = FakeAwsCluster(), Ec2(None)
     hook: RegistrationHook = PlacementGroupPartitionHook(ec2)  # type: ignore[arg-type]
-    await cluster.machine("a", "i-1", {**SPOT, PLACEMENT_GROUP_PARTITION: ""})
+    await cluster.add_instance("a", "i-1", {**SPOT, PLACEMENT_GROUP_PARTITION: ""})
     claim = await cluster.claim("a")
     assert await hook.check(claim) == HookPending()
     ec2.partition = 0
@@ -79,8 +79,8 @@ async def test_an_instance_waits_for_its_partition_and_gets_it_as_a_label() -> N
 @pytest.mark.parametrize("own", [SPOT, {**SPOT, PLACEMENT_GROUP_PARTITION: "3"}], ids=["no group", "known"])
 async def test_an_instance_with_nothing_to_wait_for_does_not(own: dict[str, str]) -> None:
     """AWS-612."""
-    cluster, ec2 = Cluster(), Ec2()
-    await cluster.machine("a", "i-1", own)
+    cluster, ec2 = FakeAwsCluster(), Ec2()
+    await cluster.add_instance("a", "i-1", own)
     assert await PlacementGroupPartitionHook(ec2).check(await cluster.claim("a")) == HookSatisfied()  # type: ignore[arg-type]
     assert ec2.asked == 0
 
@@ -207,10 +207,10 @@ async def test_a_node_that_has_been_silent_for_29_minutes_is_not_broken_yet(clus
 
 async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
     """AWS-790."""
-    cluster = Cluster()
+    cluster = FakeAwsCluster()
     await cluster.pool()
     await cluster.kube.create(kinds.NODE_POOL, node_pool("unready"))
-    await cluster.see()
+    await cluster.sync()
     written: list[list[OfferedTypes]] = []
     types = tuple(STD)
 
@@ -226,10 +226,10 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
 
 async def test_a_pool_whose_types_cannot_be_had_keeps_no_other_from_its_rows() -> None:
     """K15-A100, K15-A151: the rows of the others are written, and the pass reports an error."""
-    cluster = Cluster()
+    cluster = FakeAwsCluster()
     for name in ("a", "b", "c"):
         await cluster.kube.create(kinds.NODE_POOL, node_pool(name))
-    await cluster.see()
+    await cluster.sync()
     written: list[list[OfferedTypes]] = []
     types = tuple(STD)
 
@@ -253,9 +253,9 @@ async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
     name, zones = next((name, zones) for name, zones in offered.items() if len(zones) > 1)
     zone = min(zones)
     narrow = node_pool("narrow", (wanted(labels.ZONE, "In", zone), wanted(labels.INSTANCE_TYPE, "In", name)))
-    cluster = Cluster()
+    cluster = FakeAwsCluster()
     await cluster.kube.create(kinds.NODE_POOL, narrow)
-    await cluster.see()
+    await cluster.sync()
     written: list[list[OfferedTypes]] = []
     types = tuple(STD)
 

@@ -18,8 +18,8 @@ from karpenter.providers.aws.interruption.capacity_reservation_controllers impor
     CapacityTypeCorrection,
 )
 from karpenter.providers.contract import Instance, ProviderError
-from support.aws_events import SPOT, Cluster, provider_id
 from support.builders import NOW
+from support.interruption_cluster import SPOT, FakeAwsCluster, provider_id
 
 TYPE = "karpenter.k8s.aws/capacity-reservation-type"
 INTERRUPTIBLE = "karpenter.k8s.aws/capacity-reservation-interruptible"
@@ -52,7 +52,7 @@ class Ec2:
         return tuple(self.known[name] for name in query.ids)
 
 
-class Ends(Cluster):
+class ReservationCluster(FakeAwsCluster):
     def __init__(self) -> None:
         super().__init__()
         self.ec2 = Ec2()
@@ -64,61 +64,61 @@ class Ends(Cluster):
             capacity_reservation_id=name, reservation_type=kind, end_date=end, state="active"
         )
 
-    async def round(self) -> None:
-        await self.see()
+    async def reconcile(self) -> None:
+        await self.sync()
         assert await self.loop.reconcile() == 60.0
 
 
 async def test_instances_of_a_capacity_block_go_forty_minutes_before_its_end() -> None:
     """AWS-T602, AWS-603, DIS-369: their claims are deleted."""
-    stage = Ends()
-    stage.reservation("cr-39", "capacity-block", 39)
-    stage.reservation("cr-41", "capacity-block", 41)
-    await stage.machine("a", "i-1", reserved("cr-39"))
-    await stage.machine("b", "i-2", reserved("cr-41"))
-    await stage.machine("c", "i-3")
-    await stage.round()
-    assert await stage.ending() == ["a"]
-    assert labels.TERMINATION_TIMESTAMP not in (await stage.claim("a")).metadata.annotations
-    stage.clock.forward(minutes=1)
-    await stage.round()
-    assert await stage.ending() == ["a", "b"]
+    cluster = ReservationCluster()
+    cluster.reservation("cr-39", "capacity-block", 39)
+    cluster.reservation("cr-41", "capacity-block", 41)
+    await cluster.add_instance("a", "i-1", reserved("cr-39"))
+    await cluster.add_instance("b", "i-2", reserved("cr-41"))
+    await cluster.add_instance("c", "i-3")
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a"]
+    assert labels.TERMINATION_TIMESTAMP not in (await cluster.claim("a")).metadata.annotations
+    cluster.clock.advance(minutes=1)
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a", "b"]
 
 
 async def test_instances_of_an_ordinary_reservation_that_ended_keep_running() -> None:
     """AWS-604."""
-    stage = Ends()
-    stage.reservation("cr-1", "default", -60)
-    await stage.machine("a", "i-1", reserved("cr-1"))
-    await stage.round()
-    assert await stage.ending() == []
+    cluster = ReservationCluster()
+    cluster.reservation("cr-1", "default", -60)
+    await cluster.add_instance("a", "i-1", reserved("cr-1"))
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == []
 
 
 async def test_a_reservation_ec2_does_not_know_keeps_nobody_else_from_being_seen() -> None:
-    stage = Ends()
-    stage.reservation("cr-1", "capacity-block", 10)
-    await stage.machine("a", "i-1", reserved("cr-1"))
-    await stage.machine("b", "i-2", reserved("cr-unknown"))
-    await stage.round()
-    assert await stage.ending() == ["a"]
+    cluster = ReservationCluster()
+    cluster.reservation("cr-1", "capacity-block", 10)
+    await cluster.add_instance("a", "i-1", reserved("cr-1"))
+    await cluster.add_instance("b", "i-2", reserved("cr-unknown"))
+    await cluster.reconcile()
+    assert await cluster.deleted_claims() == ["a"]
 
 
 async def test_without_reserved_instances_nobody_is_asked() -> None:
-    stage = Ends()
-    await stage.machine("a", "i-1")
-    await stage.round()
-    assert stage.ec2.asked == 0
+    cluster = ReservationCluster()
+    await cluster.add_instance("a", "i-1")
+    await cluster.reconcile()
+    assert cluster.ec2.asked == 0
 
 
 async def test_a_fault_is_told() -> None:
-    stage = Ends()
-    stage.ec2.error = AwsError("InternalError", "boom", status=500)
-    await stage.machine("a", "i-1", reserved("cr-1"))
+    cluster = ReservationCluster()
+    cluster.ec2.error = AwsError("InternalError", "boom", status=500)
+    await cluster.add_instance("a", "i-1", reserved("cr-1"))
     with pytest.raises(ProviderError):
-        await stage.loop.reconcile()
+        await cluster.loop.reconcile()
 
 
-class Types(Cluster):
+class Types(FakeAwsCluster):
     def __init__(self) -> None:
         super().__init__()
         self.now_are: dict[str, str] = {}
@@ -132,8 +132,8 @@ class Types(Cluster):
             for name, capacity_type in self.now_are.items()
         )
 
-    async def round(self) -> float:
-        await self.see()
+    async def reconcile(self) -> float:
+        await self.sync()
         return await self.loop.reconcile()
 
     async def labels_of(self, name: str) -> tuple[set[str], set[str]]:
@@ -148,63 +148,63 @@ RESERVED = {"reserved", "cr-1", "default", "false"}
 
 async def test_an_instance_that_fell_out_of_its_reservation_is_called_on_demand() -> None:
     """AWS-T603, AWS-605, AWS-T564, DIS-358: labels of the reservation go."""
-    stage = Types()
-    await stage.machine("a", "i-1", reserved("cr-1"))
-    stage.now_are = {"i-1": labels.ON_DEMAND}
-    assert await stage.round() == 60.0
-    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
+    cluster = Types()
+    await cluster.add_instance("a", "i-1", reserved("cr-1"))
+    cluster.now_are = {"i-1": labels.ON_DEMAND}
+    assert await cluster.reconcile() == 60.0
+    assert await cluster.labels_of("a") == ({"on-demand"}, {"on-demand"})
 
 
 async def test_where_nothing_is_reserved_no_instances_are_read() -> None:
     """Reading them once a minute was a third of what 500 nodes at rest cost."""
-    stage = Types()
-    await stage.machine("a", "i-1", SPOT)
-    assert await stage.round() == 60.0
-    assert stage.asked == 0
-    await stage.machine("b", "i-2", reserved("cr-1"))
-    await stage.round()
-    assert stage.asked == 1
+    cluster = Types()
+    await cluster.add_instance("a", "i-1", SPOT)
+    assert await cluster.reconcile() == 60.0
+    assert cluster.asked == 0
+    await cluster.add_instance("b", "i-2", reserved("cr-1"))
+    await cluster.reconcile()
+    assert cluster.asked == 1
 
 
 async def test_a_node_is_corrected_once_it_is_registered() -> None:
     """AWS-T604."""
-    stage = Types()
-    await stage.machine("a", "i-1", reserved("cr-1"), registered=False)
-    stage.now_are = {"i-1": labels.ON_DEMAND}
-    await stage.round()
-    assert await stage.labels_of("a") == ({"on-demand"}, RESERVED)
-    await stage.kube.patch(NODE, "node-a", {"metadata": {"labels": {labels.REGISTERED: "true"}}})
-    await stage.round()
-    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
+    cluster = Types()
+    await cluster.add_instance("a", "i-1", reserved("cr-1"), registered=False)
+    cluster.now_are = {"i-1": labels.ON_DEMAND}
+    await cluster.reconcile()
+    assert await cluster.labels_of("a") == ({"on-demand"}, RESERVED)
+    await cluster.kube.patch(NODE, "node-a", {"metadata": {"labels": {labels.REGISTERED: "true"}}})
+    await cluster.reconcile()
+    assert await cluster.labels_of("a") == ({"on-demand"}, {"on-demand"})
 
 
 async def test_nothing_is_promoted_and_what_is_reserved_stays() -> None:
     """AWS-T605."""
-    stage = Types()
-    await stage.machine("a", "i-1", {**SPOT, labels.CAPACITY_TYPE: labels.ON_DEMAND})
-    await stage.machine("b", "i-2", reserved("cr-1"))
-    stage.now_are = {"i-1": labels.RESERVED, "i-2": labels.RESERVED}
-    await stage.round()
-    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
-    assert await stage.labels_of("b") == (RESERVED, RESERVED)
+    cluster = Types()
+    await cluster.add_instance("a", "i-1", {**SPOT, labels.CAPACITY_TYPE: labels.ON_DEMAND})
+    await cluster.add_instance("b", "i-2", reserved("cr-1"))
+    cluster.now_are = {"i-1": labels.RESERVED, "i-2": labels.RESERVED}
+    await cluster.reconcile()
+    assert await cluster.labels_of("a") == ({"on-demand"}, {"on-demand"})
+    assert await cluster.labels_of("b") == (RESERVED, RESERVED)
 
 
 async def test_a_claim_that_goes_is_left_alone() -> None:
     """AWS-605."""
-    stage = Types()
-    await stage.machine("a", "i-1", reserved("cr-1"))
-    await stage.kube.delete(NODE_CLAIM, "a")
-    stage.now_are = {"i-1": labels.ON_DEMAND}
-    await stage.round()
-    assert await stage.labels_of("a") == (RESERVED, RESERVED)
+    cluster = Types()
+    await cluster.add_instance("a", "i-1", reserved("cr-1"))
+    await cluster.kube.delete(NODE_CLAIM, "a")
+    cluster.now_are = {"i-1": labels.ON_DEMAND}
+    await cluster.reconcile()
+    assert await cluster.labels_of("a") == (RESERVED, RESERVED)
 
 
 async def test_after_a_conflict_the_next_round_begins_at_once() -> None:
     """AWS-605."""
-    stage = Types()
-    await stage.machine("a", "i-1", reserved("cr-1"))
-    stage.now_are = {"i-1": labels.ON_DEMAND}
-    stage.server.inject_fault(Conflict("changed"), verb="patch")
-    assert await stage.round() == 0.0
-    assert await stage.round() == 60.0
-    assert await stage.labels_of("a") == ({"on-demand"}, {"on-demand"})
+    cluster = Types()
+    await cluster.add_instance("a", "i-1", reserved("cr-1"))
+    cluster.now_are = {"i-1": labels.ON_DEMAND}
+    cluster.server.inject_fault(Conflict("changed"), verb="patch")
+    assert await cluster.reconcile() == 0.0
+    assert await cluster.reconcile() == 60.0
+    assert await cluster.labels_of("a") == ({"on-demand"}, {"on-demand"})

@@ -14,8 +14,8 @@ from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_types import ZonalShift
 from karpenter.providers.aws.interruption.interruption_controllers import ZonalShiftController
 from karpenter.providers.contract import ProviderError
-from support.aws_events import Cluster
 from support.builders import node_pool, wanted
+from support.interruption_cluster import FakeAwsCluster
 
 CLASS = EC2NodeClass(
     status=EC2NodeClassStatus(
@@ -41,7 +41,7 @@ class Shifting:
         return tuple(self.shifts)
 
 
-class Stage(Cluster):
+class ZonalShiftCluster(FakeAwsCluster):
     def __init__(self) -> None:
         super().__init__()
         self.port = Shifting()
@@ -54,65 +54,65 @@ class Stage(Cluster):
         until = self.clock.now() + timedelta(minutes=minutes)
         self.port.shifts.append(ZonalShift(away_from=zone, applied_status=status, expiry_time=until))
 
-    async def round(self) -> None:
-        await self.see()
+    async def reconcile(self) -> None:
+        await self.sync()
         assert await self.shifts.reconcile() == 30.0
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def cluster() -> ZonalShiftCluster:
+    return ZonalShiftCluster()
 
 
-async def test_only_an_applied_shift_counts_and_pools_are_told(stage: Stage) -> None:
+async def test_only_an_applied_shift_counts_and_pools_are_told(cluster: ZonalShiftCluster) -> None:
     """AWS-T607, AWS-615, AWS-617, OPS-543: pools are told of its begin and its end."""
-    await stage.pool()
-    stage.shift("use1-az1", "PENDING")
-    await stage.round()
-    assert stage.shifts.shifted_zone_ids() == frozenset()
-    stage.port.shifts.clear()
-    stage.shift("use1-az1")
-    await stage.round()
-    await stage.round()
-    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}
-    stage.port.shifts.clear()
-    await stage.round()
-    assert stage.shifts.shifted_zone_ids() == frozenset()
-    assert stage.recorder.events == [
+    await cluster.pool()
+    cluster.shift("use1-az1", "PENDING")
+    await cluster.reconcile()
+    assert cluster.shifts.shifted_zone_ids() == frozenset()
+    cluster.port.shifts.clear()
+    cluster.shift("use1-az1")
+    await cluster.reconcile()
+    await cluster.reconcile()
+    assert cluster.shifts.shifted_zone_ids() == {"use1-az1"}
+    cluster.port.shifts.clear()
+    await cluster.reconcile()
+    assert cluster.shifts.shifted_zone_ids() == frozenset()
+    assert cluster.recorder.events == [
         ("Warning", "NodePool", "np", "ZonalShiftActive"),
         ("Normal", "NodePool", "np", "ZonalShiftCleared"),
     ]
 
 
-async def test_a_shift_that_was_there_before_us_is_told_once_pools_are_seen(stage: Stage) -> None:
+async def test_a_shift_that_was_there_before_us_is_told_once_pools_are_seen(cluster: ZonalShiftCluster) -> None:
     """AWS-617, AWS-618: at the start nothing is watched yet."""
-    stage.shift("use1-az1")
-    await stage.shifts.hydrate()
-    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}
-    await stage.pool()
-    await stage.round()
-    await stage.round()
-    assert stage.recorder.events == [("Warning", "NodePool", "np", "ZonalShiftActive")]
+    cluster.shift("use1-az1")
+    await cluster.shifts.hydrate()
+    assert cluster.shifts.shifted_zone_ids() == {"use1-az1"}
+    await cluster.pool()
+    await cluster.reconcile()
+    await cluster.reconcile()
+    assert cluster.recorder.events == [("Warning", "NodePool", "np", "ZonalShiftActive")]
 
 
-async def test_a_shift_ends_at_its_time_without_anybody_asking(stage: Stage) -> None:
+async def test_a_shift_ends_at_its_time_without_anybody_asking(cluster: ZonalShiftCluster) -> None:
     """AWS-T608: what is refused in a shifted zone works again after the expiry."""
-    stage.shift("use1-az1", minutes=10)
-    await stage.round()
-    stage.clock.forward(minutes=9, seconds=59)
-    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}
-    stage.clock.forward(seconds=1)
-    assert stage.shifts.shifted_zone_ids() == frozenset()
+    cluster.shift("use1-az1", minutes=10)
+    await cluster.reconcile()
+    cluster.clock.advance(minutes=9, seconds=59)
+    assert cluster.shifts.shifted_zone_ids() == {"use1-az1"}
+    cluster.clock.advance(seconds=1)
+    assert cluster.shifts.shifted_zone_ids() == frozenset()
 
 
-async def test_one_of_two_shifts_taken_back_early_is_over_at_once(stage: Stage) -> None:
+async def test_one_of_two_shifts_taken_back_early_is_over_at_once(cluster: ZonalShiftCluster) -> None:
     """AWS-619 Beyond."""
-    stage.shift("use1-az1")
-    stage.shift("use1-az2")
-    await stage.round()
-    del stage.port.shifts[0]
-    await stage.round()
-    assert stage.shifts.shifted_zone_ids() == {"use1-az2"}
+    cluster.shift("use1-az1")
+    cluster.shift("use1-az2")
+    await cluster.reconcile()
+    del cluster.port.shifts[0]
+    await cluster.reconcile()
+    assert cluster.shifts.shifted_zone_ids() == {"use1-az2"}
 
 
 @pytest.mark.parametrize(
@@ -122,33 +122,33 @@ async def test_one_of_two_shifts_taken_back_early_is_over_at_once(stage: Stage) 
         pytest.param("topology.k8s.aws/zone-id", "use1-az2", id="by zone id"),
     ],
 )
-async def test_pools_that_cannot_use_the_zone_are_not_told(stage: Stage, key: str, value: str) -> None:
-    await stage.kube.create(NODE_POOL, node_pool("np", (wanted(key, "In", value),)))
-    stage.shift("use1-az1")
-    await stage.round()
-    assert stage.recorder.events == []
+async def test_pools_that_cannot_use_the_zone_are_not_told(cluster: ZonalShiftCluster, key: str, value: str) -> None:
+    await cluster.kube.create(NODE_POOL, node_pool("np", (wanted(key, "In", value),)))
+    cluster.shift("use1-az1")
+    await cluster.reconcile()
+    assert cluster.recorder.events == []
 
 
-async def test_pools_without_a_subnet_in_the_zone_are_not_told(stage: Stage) -> None:
+async def test_pools_without_a_subnet_in_the_zone_are_not_told(cluster: ZonalShiftCluster) -> None:
     """AWS-617."""
-    await stage.pool()
-    stage.shift("use1-az9")
-    await stage.round()
-    assert stage.shifts.shifted_zone_ids() == {"use1-az9"}
-    assert stage.recorder.events == []
+    await cluster.pool()
+    cluster.shift("use1-az9")
+    await cluster.reconcile()
+    assert cluster.shifts.shifted_zone_ids() == {"use1-az9"}
+    assert cluster.recorder.events == []
 
 
-async def test_what_cannot_be_asked_at_first_counts_as_not_shifted_and_later_stays(stage: Stage) -> None:
+async def test_what_cannot_be_asked_at_first_counts_as_not_shifted_and_later_stays(cluster: ZonalShiftCluster) -> None:
     """AWS-618."""
-    stage.port.error = AwsError("Timeout", "late")
+    cluster.port.error = AwsError("Timeout", "late")
     with capture_logs() as lines:
-        await stage.shifts.hydrate()
+        await cluster.shifts.hydrate()
     assert [line["event"] for line in lines] == ["failed hydrating zonal shifts"]
-    assert stage.shifts.shifted_zone_ids() == frozenset()
-    stage.port.error = None
-    stage.shift("use1-az1")
-    await stage.round()
-    stage.port.error = AwsError("Timeout", "late")
+    assert cluster.shifts.shifted_zone_ids() == frozenset()
+    cluster.port.error = None
+    cluster.shift("use1-az1")
+    await cluster.reconcile()
+    cluster.port.error = AwsError("Timeout", "late")
     with pytest.raises(ProviderError):
-        await stage.shifts.reconcile()
-    assert stage.shifts.shifted_zone_ids() == {"use1-az1"}
+        await cluster.shifts.reconcile()
+    assert cluster.shifts.shifted_zone_ids() == {"use1-az1"}

@@ -27,17 +27,17 @@ from karpenter.providers.aws.instance.instance_controllers import (
 from karpenter.providers.aws.instance.instance_provider import ZoneShifted
 from karpenter.runtime.reconciler import SingletonReconciler
 from support.described_instances import OURS, POOL_ONLY, info, put
-from support.launch_cases import CLUSTER, START, World, play
+from support.launch_environment import CLUSTER, START, LaunchEnvironment, run_scenario
 
 
-async def joined(world: World, provider_id: str = "aws:///a/i-1", **metadata: Any) -> NodeClaim:
-    await world.claim("one", uid="", **metadata)
+async def joined(environment: LaunchEnvironment, provider_id: str = "aws:///a/i-1", **metadata: Any) -> NodeClaim:
+    await environment.claim("one", uid="", **metadata)
     status = {"status": {"providerID": provider_id, "nodeName": "node-1"}}
-    return await world.kube.patch(NODE_CLAIM, "one", status, subresource="status")
+    return await environment.kube.patch(NODE_CLAIM, "one", status, subresource="status")
 
 
-def tagger(world: World) -> InstanceTagger:
-    return InstanceTagger(world.instances, world.kube, CLUSTER)
+def tagger(environment: LaunchEnvironment) -> InstanceTagger:
+    return InstanceTagger(environment.instances, environment.kube, CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -56,62 +56,65 @@ def tagger(world: World) -> InstanceTagger:
     ],
 )
 def test_a_joined_instance_gets_the_tags_it_lacks(own: dict[str, str], expected: dict[str, str]) -> None:
-    async def scene(world: World) -> None:
-        put(world, info(own=own))
-        await tagger(world).reconcile(await joined(world))
-        actual = tag_map(world.ec2.machines["i-1"].info.tags)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info(own=own))
+        await tagger(environment).reconcile(await joined(environment))
+        actual = tag_map(environment.ec2.instances["i-1"].info.tags)
         assert {key: actual[key] for key in expected} == expected
-        assert world.ec2.calls["CreateTags"] == 1
-        stored = await world.kube.get(NODE_CLAIM, "one")
+        assert environment.ec2.calls["CreateTags"] == 1
+        stored = await environment.kube.get(NODE_CLAIM, "one")
         assert not needs_tags(stored)
         assert (
             stored.metadata.annotations[aws_labels.TAGGED]
             == stored.metadata.annotations[aws_labels.CLUSTER_NAME_TAGGED]
             == "true"
         )
-        asked = world.ec2.calls.total()
-        await tagger(world).reconcile(stored)
-        assert world.ec2.calls.total() == asked
+        asked = environment.ec2.calls.total()
+        await tagger(environment).reconcile(stored)
+        assert environment.ec2.calls.total() == asked
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_an_instance_that_has_all_tags_costs_no_call() -> None:
     """AWS-531."""
 
-    async def scene(world: World) -> None:
-        put(world, info(own={aws_labels.NAME_TAG: "x", aws_labels.NODE_CLAIM_TAG: "one", aws_labels.CLUSTER_TAG: "c"}))
-        await tagger(world).reconcile(await joined(world))
-        assert world.ec2.calls["CreateTags"] == 0
-        assert not needs_tags(await world.kube.get(NODE_CLAIM, "one"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(
+            environment,
+            info(own={aws_labels.NAME_TAG: "x", aws_labels.NODE_CLAIM_TAG: "one", aws_labels.CLUSTER_TAG: "c"}),
+        )
+        await tagger(environment).reconcile(await joined(environment))
+        assert environment.ec2.calls["CreateTags"] == 0
+        assert not needs_tags(await environment.kube.get(NODE_CLAIM, "one"))
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_at_most_one_instance_a_second_is_tagged() -> None:
     """AWS-532."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
         began = asyncio.get_running_loop().time()
-        await tagger(world).reconcile(await joined(world))
+        await tagger(environment).reconcile(await joined(environment))
         assert asyncio.get_running_loop().time() - began >= 1.0
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_instances_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> None:
     """AWS-T530."""
 
-    async def scene(world: World) -> None:
-        one = await joined(world)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        one = await joined(environment)
         absent = msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, node_name=""))
         going = msgspec.structs.replace(one, metadata=ObjectMeta(name="one", deletion_timestamp=START))
         for nodeclaim in (absent, going):
-            await tagger(world).reconcile(nodeclaim)
-        assert world.ec2.calls.total() == 0
+            await tagger(environment).reconcile(nodeclaim)
+        assert environment.ec2.calls.total() == 0
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -120,32 +123,32 @@ def test_instances_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> 
 def test_what_cannot_be_tagged_is_not_tried_again(provider_id: str) -> None:
     """AWS-533."""
 
-    async def scene(world: World) -> None:
-        await tagger(world).reconcile(await joined(world, provider_id))
-        assert world.ec2.calls["CreateTags"] == 0
-        assert needs_tags(await world.kube.get(NODE_CLAIM, "one"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await tagger(environment).reconcile(await joined(environment, provider_id))
+        assert environment.ec2.calls["CreateTags"] == 0
+        assert needs_tags(await environment.kube.get(NODE_CLAIM, "one"))
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_tagging_in_a_shifted_zone_is_tried_again() -> None:
     """AWS-533."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        world.shifted = frozenset({"az1"})
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        environment.shifted = frozenset({"az1"})
         with pytest.raises(ZoneShifted):
-            await tagger(world).reconcile(await joined(world))
+            await tagger(environment).reconcile(await joined(environment))
 
-    play(scene)
+    run_scenario(scenario)
 
 
-def collector(world: World) -> InstanceGarbageCollector:
-    return InstanceGarbageCollector(world.instances, world.kube, world.seen, world.clock)
+def collector(environment: LaunchEnvironment) -> InstanceGarbageCollector:
+    return InstanceGarbageCollector(environment.instances, environment.kube, environment.seen, environment.clock)
 
 
 @pytest.mark.parametrize(
-    ("machine_", "is_ended"),
+    ("described", "is_ended"),
     [
         pytest.param(info(age=31), True, id="AWS-T524 old"),
         pytest.param(info(age=29), False, id="AWS-T524 young"),
@@ -154,38 +157,38 @@ def collector(world: World) -> InstanceGarbageCollector:
         pytest.param(info(age=99, state=InstanceState(name="shutting-down")), False, id="AWS-536 on its way"),
     ],
 )
-def test_instances_without_a_claim_are_ended(machine_: InstanceInfo, is_ended: bool) -> None:
+def test_instances_without_a_claim_are_ended(described: InstanceInfo, is_ended: bool) -> None:
     """DIS-366, OPS-093: once they are older than thirty seconds. DIS-S267."""
 
-    async def scene(world: World) -> None:
-        put(world, machine_)
-        assert await collector(world).collect() == ("aws:///a/i-1",) * is_ended
-        assert world.ec2.ended == [("i-1",)] * is_ended
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, described)
+        assert await collector(environment).collect() == ("aws:///a/i-1",) * is_ended
+        assert environment.ec2.terminated == [("i-1",)] * is_ended
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_node_of_a_lost_instance_goes_with_it() -> None:
     """AWS-T524, AWS-536."""
 
-    async def scene(world: World) -> None:
-        put(world, info(age=60))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info(age=60))
         node = Node(metadata=ObjectMeta(name="node-1"), spec=NodeSpec(provider_id="aws:///a/i-1"))
-        world.seen.nodes = [await world.kube.create(NODE, node)]
-        await collector(world).collect()
-        assert (await world.kube.list(NODE)).items == ()
+        environment.seen.nodes = [await environment.kube.create(NODE, node)]
+        await collector(environment).collect()
+        assert (await environment.kube.list(NODE)).items == ()
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_an_instance_somebody_has_is_kept_and_costs_no_look_at_claims() -> None:
-    async def scene(world: World) -> None:
-        put(world, info(age=60))
-        await world.own(await world.claim("one", uid=""), "i-1")
-        world.kube.list = None  # type: ignore[assignment, method-assign]
-        assert await collector(world).collect() == ()
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info(age=60))
+        await environment.set_provider_id(await environment.claim("one", uid=""), "i-1")
+        environment.kube.list = None  # type: ignore[assignment, method-assign]
+        assert await collector(environment).collect() == ()
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -194,66 +197,66 @@ def test_an_instance_somebody_has_is_kept_and_costs_no_look_at_claims() -> None:
 def test_instances_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_ended: bool) -> None:
     """Issue 8: adopted before the collector may act."""
 
-    async def scene(world: World) -> None:
-        put(world, info(age=9999, own={**OURS, aws_labels.LAUNCH_BATCH: "b-1"}))
-        await world.claim("one", uid="", annotations={aws_labels.LAUNCH_BATCH: batch})
-        assert bool(await collector(world).collect()) is is_ended
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info(age=9999, own={**OURS, aws_labels.LAUNCH_BATCH: "b-1"}))
+        await environment.claim("one", uid="", annotations={aws_labels.LAUNCH_BATCH: batch})
+        assert bool(await collector(environment).collect()) is is_ended
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_claim_nobody_can_read_keeps_instances_that_may_be_its_own() -> None:
-    async def scene(world: World) -> None:
-        put(world, info("i-1", age=60), info("i-2", age=60, own={**OURS, aws_labels.NODE_CLAIM_TAG: "other"}))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info("i-1", age=60), info("i-2", age=60, own={**OURS, aws_labels.NODE_CLAIM_TAG: "other"}))
         for name in ("broken", "other"):
-            await world.claim(name, uid="")
-        claims = world.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        world.kube.server.update_any(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
-        assert await collector(world).collect() == ("aws:///a/i-2",)
+            await environment.claim(name, uid="")
+        claims = environment.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
+        environment.kube.server.update_any(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
+        assert await collector(environment).collect() == ("aws:///a/i-2",)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_claim_made_while_instances_are_listed_keeps_its_instance() -> None:
     """AWS-535: instances are listed first, then claims; the other way round a running launch would be ended."""
 
-    async def scene(world: World) -> None:
-        put(world, info(age=60))
-        list_instances = world.instances.list
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info(age=60))
+        list_instances = environment.instances.list
 
         async def list_and_launch() -> tuple[InstanceInfo, ...]:
             listed = await list_instances()
-            await world.own(await world.claim("late", uid=""), "i-1")
+            await environment.set_provider_id(await environment.claim("late", uid=""), "i-1")
             return listed
 
-        world.instances.list = list_and_launch  # type: ignore[method-assign]
-        assert await collector(world).collect() == ()
-        assert world.ec2.ended == []
+        environment.instances.list = list_and_launch  # type: ignore[method-assign]
+        assert await collector(environment).collect() == ()
+        assert environment.ec2.terminated == []
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_fifty_orphans_are_one_call() -> None:
     """AWS-T532."""
 
-    async def scene(world: World) -> None:
-        put(world, *(info(f"i-{n:02}", age=60) for n in range(50)))
-        assert len(await collector(world).collect()) == 50
-        assert [len(ids) for ids in world.ec2.ended] == [50]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, *(info(f"i-{n:02}", age=60) for n in range(50)))
+        assert len(await collector(environment).collect()) == 50
+        assert [len(ids) for ids in environment.ec2.terminated] == [50]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_rounds_are_close_at_first_and_rare_later_and_faults_are_tried_again() -> None:
     """AWS-537, DIS-042: ten seconds, then two minutes."""
 
-    async def scene(world: World) -> None:
-        world.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no")]
-        running = asyncio.ensure_future(SingletonReconciler("test", collector(world).reconcile).run())
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no")]
+        running = asyncio.ensure_future(SingletonReconciler("test", collector(environment).reconcile).run())
         await asyncio.sleep(1 + 20 * 10 + 5)
-        assert world.ec2.calls["DescribeInstances"] == 1 + 21
+        assert environment.ec2.calls["DescribeInstances"] == 1 + 21
         await asyncio.sleep(240)
-        assert world.ec2.calls["DescribeInstances"] == 1 + 21 + 2
+        assert environment.ec2.calls["DescribeInstances"] == 1 + 21 + 2
         running.cancel()
 
-    play(scene)
+    run_scenario(scenario)

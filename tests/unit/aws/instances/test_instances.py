@@ -23,7 +23,7 @@ from karpenter.providers.aws.instance import instance_info
 from karpenter.providers.aws.instance.instance_provider import VISIBILITY_DELAY, InstanceTerminator, ZoneShifted
 from karpenter.providers.contract import InstanceNotFound, ProviderError, RebootFailed
 from support.described_instances import OURS, POOL_ONLY, info, put
-from support.launch_cases import START, World, claim, machine, node_class, play
+from support.launch_environment import START, LaunchEnvironment, claim, ec2_type, node_class, run_scenario
 
 # -- facts -----------------------------------------------------------------------------------------------------------------
 
@@ -99,16 +99,16 @@ def test_a_described_instance_is_told_like_one_just_bought() -> None:
         instance_info.instance_of_info(described, True),
         claim("one"),
         node_class(),
-        machine("m5.large", more=group),
+        ec2_type("m5.large", more=group),
         START,
     )
     assert instance.provider_id == "aws:///b/i-7"
     assert instance.terminating
-    told = {
+    recorded = {
         key: instance.labels[key]
         for key in (aws_labels.RESERVATION_TYPE, aws_labels.PLACEMENT_GROUP_PARTITION, aws_labels.ZONE_ID)
     }
-    assert told == {
+    assert recorded == {
         aws_labels.RESERVATION_TYPE: "capacity-block",
         aws_labels.PLACEMENT_GROUP_PARTITION: "2",
         aws_labels.ZONE_ID: "az2",
@@ -121,82 +121,82 @@ def test_a_described_instance_is_told_like_one_just_bought() -> None:
 def test_an_instance_is_read_once() -> None:
     """AWS-T520."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        first = await world.instances.get("i-1")
-        assert await world.instances.get("i-1") is first
-        assert world.ec2.calls["DescribeInstances"] == 1
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        first = await environment.instances.get("i-1")
+        assert await environment.instances.get("i-1") is first
+        assert environment.ec2.calls["DescribeInstances"] == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_fresh_look_finds_that_an_instance_is_gone() -> None:
     """AWS-T521."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        await world.instances.get("i-1")
-        put(world, info(state=InstanceState(name="terminated")))
-        assert (await world.instances.get("i-1")).instance_id == "i-1"
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        await environment.instances.get("i-1")
+        put(environment, info(state=InstanceState(name="terminated")))
+        assert (await environment.instances.get("i-1")).instance_id == "i-1"
         with pytest.raises(InstanceNotFound):
-            await world.instances.describe("i-1")
+            await environment.instances.describe("i-1")
         with pytest.raises(InstanceNotFound):
-            await world.instances.get("i-1")
+            await environment.instances.get("i-1")
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_one_unknown_id_does_not_spoil_the_others() -> None:
     """AWS-T753."""
 
-    async def scene(world: World) -> None:
-        put(world, *(info(f"i-{n}") for n in range(4)))
-        asked = (world.instances.describe(f"i-{n}") for n in range(5))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, *(info(f"i-{n}") for n in range(4)))
+        asked = (environment.instances.describe(f"i-{n}") for n in range(5))
         gather = await asyncio.gather(*asked, return_exceptions=True)
         assert [getattr(element, "instance_id", "") for element in gather[:4]] == ["i-0", "i-1", "i-2", "i-3"]
         assert isinstance(gather[4], InstanceNotFound)
-        assert [len(ids) for ids in world.ec2.asked_ids] == [5, 1, 1, 1, 1, 1]
+        assert [len(ids) for ids in environment.ec2.asked_ids] == [5, 1, 1, 1, 1, 1]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_calls_grow_with_batches_not_with_instances() -> None:
     """Issue 8: 500 ids are one call (AWS-751)."""
 
-    async def scene(world: World) -> None:
-        put(world, *(info(f"i-{n}") for n in range(500)))
-        await asyncio.gather(*(world.instances.describe(f"i-{n}") for n in range(500)))
-        assert world.ec2.calls["DescribeInstances"] == 1
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, *(info(f"i-{n}") for n in range(500)))
+        await asyncio.gather(*(environment.instances.describe(f"i-{n}") for n in range(500)))
+        assert environment.ec2.calls["DescribeInstances"] == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_an_instance_just_made_is_not_gone_because_ec2_does_not_show_it() -> None:
-    async def scene(world: World) -> None:
-        world.instances.mark_launched("i-1")
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.instances.mark_launched("i-1")
         with pytest.raises(ProviderError, match="does not show it yet") as refused:
-            await world.instances.describe("i-1")
+            await environment.instances.describe("i-1")
         assert not isinstance(refused.value, InstanceNotFound)
         await asyncio.sleep(VISIBILITY_DELAY.total_seconds())
         with pytest.raises(InstanceNotFound):
-            await world.instances.describe("i-1")
+            await environment.instances.describe("i-1")
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_an_ec2_that_cannot_answer_says_nothing_about_an_instance() -> None:
-    async def scene(world: World) -> None:
-        put(world, info())
-        world.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no", status=500)] * 2
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        environment.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no", status=500)] * 2
         with pytest.raises(ProviderError, match="InternalError") as refused:
-            await world.instances.describe("i-1")
+            await environment.instances.describe("i-1")
         assert not isinstance(refused.value, InstanceNotFound)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
-    ("machine_", "is_listed"),
+    ("described", "is_listed"),
     [
         pytest.param(info(), True, id="ours"),
         pytest.param(info(own=POOL_ONLY), False, id="AWS-T525"),
@@ -205,31 +205,31 @@ def test_an_ec2_that_cannot_answer_says_nothing_about_an_instance() -> None:
         pytest.param(info(state=InstanceState(name="shutting-down")), True, id="AWS-521 shutting down"),
     ],
 )
-def test_only_our_own_instances_are_listed(machine_: InstanceInfo, is_listed: bool) -> None:
+def test_only_our_own_instances_are_listed(described: InstanceInfo, is_listed: bool) -> None:
     """AWS-832: by the tags of NodePool, class and cluster; what older releases tagged otherwise is not taken over."""
 
-    async def scene(world: World) -> None:
-        put(world, machine_)
-        assert [obj.instance_id for obj in await world.instances.list()] == ["i-1"] * is_listed
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, described)
+        assert [obj.instance_id for obj in await environment.instances.list()] == ["i-1"] * is_listed
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_list_replaces_what_was_known() -> None:
     """AWS-521."""
 
-    async def scene(world: World) -> None:
-        put(world, info("i-1"), info("i-2"))
-        await world.instances.list()
-        put(world, info("i-1", state=InstanceState(name="terminated")))
-        await world.instances.list()
-        asked = world.ec2.calls["DescribeInstances"]
-        await world.instances.get("i-2")
-        assert world.ec2.calls["DescribeInstances"] == asked
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info("i-1"), info("i-2"))
+        await environment.instances.list()
+        put(environment, info("i-1", state=InstanceState(name="terminated")))
+        await environment.instances.list()
+        asked = environment.ec2.calls["DescribeInstances"]
+        await environment.instances.get("i-2")
+        assert environment.ec2.calls["DescribeInstances"] == asked
         with pytest.raises(InstanceNotFound):
-            await world.instances.get("i-1")
+            await environment.instances.get("i-1")
 
-    play(scene)
+    run_scenario(scenario)
 
 
 # -- ending ----------------------------------------------------------------------------------------------------------------
@@ -238,95 +238,95 @@ def test_a_list_replaces_what_was_known() -> None:
 def test_an_instance_is_ended_and_then_gone() -> None:
     """AWS-526, AWS-527."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        await world.instances.delete("aws:///a/i-1")
-        assert world.ec2.ended == [("i-1",)]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        await environment.instances.delete("aws:///a/i-1")
+        assert environment.ec2.terminated == [("i-1",)]
         with pytest.raises(InstanceNotFound):
-            await world.instances.delete("aws:///a/i-1")
+            await environment.instances.delete("aws:///a/i-1")
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_an_instance_that_shuts_down_is_not_told_again() -> None:
     """AWS-T523, DIS-546: EC2 is not called."""
 
-    async def scene(world: World) -> None:
-        put(world, info(state=InstanceState(name="shutting-down")))
-        await world.instances.delete("aws:///a/i-1")
-        assert world.ec2.ended == []
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info(state=InstanceState(name="shutting-down")))
+        await environment.instances.delete("aws:///a/i-1")
+        assert environment.ec2.terminated == []
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_what_the_answer_leaves_out_is_ended_singly() -> None:
     """AWS-T754, AWS-752: one call for each ID."""
 
-    async def scene(world: World) -> None:
-        put(world, *(info(f"i-{n}") for n in range(5)))
-        whole = world.ec2.terminate_instances
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, *(info(f"i-{n}") for n in range(5)))
+        whole = environment.ec2.terminate_instances
 
         async def forgetful(ids: Any) -> tuple[StateChange, ...]:
             changes = await whole(ids)
             return changes[:4] if len(changes) == 5 else changes
 
-        world.ec2.terminate_instances = forgetful  # type: ignore[method-assign]
-        await asyncio.gather(*(world.instances.delete(f"aws:///a/i-{n}") for n in range(5)))
-        assert [len(ids) for ids in world.ec2.ended] == [5, 1]
+        environment.ec2.terminate_instances = forgetful  # type: ignore[method-assign]
+        await asyncio.gather(*(environment.instances.delete(f"aws:///a/i-{n}") for n in range(5)))
+        assert [len(ids) for ids in environment.ec2.terminated] == [5, 1]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_an_instance_that_cannot_be_ended_is_counted() -> None:
     """AWS-526, AWS-784."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        world.ec2.faults["TerminateInstances"] = [AwsError("UnauthorizedOperation", "no")] * 2
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        environment.ec2.faults["TerminateInstances"] = [AwsError("UnauthorizedOperation", "no")] * 2
         with pytest.raises(ProviderError, match="no policy allows it"):
-            await world.instances.delete("aws:///a/i-1")
+            await environment.instances.delete("aws:///a/i-1")
         name = "karpenter_cloudprovider_instance_termination_failures_total"
-        assert world.sample(name, zone="a", zone_id="az1") == 1
+        assert environment.sample(name, zone="a", zone_id="az1") == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_nothing_is_done_to_instances_in_a_shifted_zone() -> None:
     """AWS-T608, AWS-616, AWS-522: what is known of them is kept and told."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        await world.instances.list()
-        world.shifted = frozenset({"az1"})
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        await environment.instances.list()
+        environment.shifted = frozenset({"az1"})
         with pytest.raises(ZoneShifted):
-            await world.instances.delete("aws:///a/i-1")
+            await environment.instances.delete("aws:///a/i-1")
         with pytest.raises(ZoneShifted):
-            await world.instances.tag(info(), {"a": "b"})
-        world.ec2.machines.clear()
-        assert await world.instances.list() == ()
-        assert (await world.instances.describe("i-1")).instance_id == "i-1"
-        assert (world.ec2.ended, world.ec2.calls["CreateTags"]) == ([], 0)
-        world.shifted = frozenset()
+            await environment.instances.tag(info(), {"a": "b"})
+        environment.ec2.instances.clear()
+        assert await environment.instances.list() == ()
+        assert (await environment.instances.describe("i-1")).instance_id == "i-1"
+        assert (environment.ec2.terminated, environment.ec2.calls["CreateTags"]) == ([], 0)
+        environment.shifted = frozenset()
         with pytest.raises(InstanceNotFound):
-            await world.instances.delete("aws:///a/i-1")
+            await environment.instances.delete("aws:///a/i-1")
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_reserved_instance_that_is_gone_gives_its_place_back_once() -> None:
     """AWS-T600, AWS-526, K15-A55, K15-A142: asked for three times, counted once; after a quarter of an hour it is forgotten."""
 
-    async def scene(world: World) -> None:
-        await world.claim("one", uid="", labels={labels.RESERVATION_ID: "cr-1"})
-        await world.own(await world.kube.get(NODE_CLAIM, "one"), "i-1")
-        ending = InstanceTerminator(world.instances, world.seen, world.told, world.clock)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await environment.claim("one", uid="", labels={labels.RESERVATION_ID: "cr-1"})
+        await environment.set_provider_id(await environment.kube.get(NODE_CLAIM, "one"), "i-1")
+        ending = InstanceTerminator(environment.instances, environment.seen, environment.recorded, environment.clock)
         for units, pause in ((1, 0), (1, 0), (1, 899), (2, 2)):
             await asyncio.sleep(pause)
             with pytest.raises(InstanceNotFound):
                 await ending.delete("aws:///a/i-1")
-            assert world.told.units == {"cr-1": units}
+            assert environment.recorded.units == {"cr-1": units}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -340,26 +340,26 @@ def test_a_reserved_instance_that_is_gone_gives_its_place_back_once() -> None:
 def test_a_refused_reboot_is_final_where_repeating_it_is_of_no_use(code: str, error: type[ProviderError]) -> None:
     """K15-A61, K15-A146"""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        world.ec2.faults["RebootInstances"] = [AwsError(code, "no")]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        environment.ec2.faults["RebootInstances"] = [AwsError(code, "no")]
         with pytest.raises(ProviderError) as raised:
-            await world.instances.reboot("aws:///a/i-1", "operation")
+            await environment.instances.reboot("aws:///a/i-1", "operation")
         assert type(raised.value) is error
-        await world.instances.reboot("aws:///a/i-1", "operation")
-        assert world.ec2.calls["RebootInstances"] == 2
+        await environment.instances.reboot("aws:///a/i-1", "operation")
+        assert environment.ec2.calls["RebootInstances"] == 2
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_no_instance_of_a_shifted_zone_is_rebooted() -> None:
     """K15-A60, K15-A145: one description tells the zone, and RebootInstances is not called."""
 
-    async def scene(world: World) -> None:
-        put(world, info())
-        world.shifted = frozenset({"az1"})
+    async def scenario(environment: LaunchEnvironment) -> None:
+        put(environment, info())
+        environment.shifted = frozenset({"az1"})
         with pytest.raises(ZoneShifted):
-            await world.instances.reboot("aws:///a/i-1", "operation")
-        assert (world.ec2.calls["DescribeInstances"], world.ec2.calls["RebootInstances"]) == (1, 0)
+            await environment.instances.reboot("aws:///a/i-1", "operation")
+        assert (environment.ec2.calls["DescribeInstances"], environment.ec2.calls["RebootInstances"]) == (1, 0)
 
-    play(scene)
+    run_scenario(scenario)

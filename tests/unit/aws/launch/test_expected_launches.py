@@ -10,8 +10,8 @@ import pytest
 
 from karpenter.api.karpenter import NodeClaim, NodeClassReference
 from karpenter.providers.aws.instance.expected_launches import ExpectedLaunches
-from support.launch_cases import START, World, claim, node_class, play
-from support.refused_launches import LARGE
+from support.launch_environment import START, LaunchEnvironment, claim, node_class, run_scenario
+from support.launch_helpers import LARGE
 
 
 def _claim(name: str, provider_id: str = "", kind: str = "EC2NodeClass", **meta: object) -> NodeClaim:
@@ -88,33 +88,33 @@ def test_a_launch_is_expected_for_thirty_seconds_however_often_its_claim_changes
 
 
 def test_a_claim_that_never_comes_to_its_launch_delays_purchases_of_others_for_thirty_seconds() -> None:
-    async def scene(world: World) -> None:
-        world.launcher.expected_launches.on_claim(None, await world.claim("stuck"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.launcher.expected_launches.on_claim(None, await environment.claim("stuck"))
         loop = asyncio.get_running_loop()
         took = []
         for number in range(2):
             began = loop.time()
-            await world.launcher.launch(await world.claim(f"c{number}"), node_class(), (LARGE,))
+            await environment.launcher.launch(await environment.claim(f"c{number}"), node_class(), (LARGE,))
             took.append(loop.time() - began)
             await asyncio.sleep(30 - loop.time())
         assert took[0] == pytest.approx(1.0, abs=0.1)
         assert took[1] < 0.1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_claims_that_a_busy_process_gets_to_one_by_one_are_one_purchase() -> None:
     """A process with more to do than it has time for brought each of a hundred claims into a purchase of its own."""
 
-    async def scene(world: World) -> None:
-        claims = [await world.claim(f"c{number}") for number in range(20)]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        claims = [await environment.claim(f"c{number}") for number in range(20)]
         for each in claims:
-            world.launcher.expected_launches.on_claim(None, each)
+            environment.launcher.expected_launches.on_claim(None, each)
         launches = []
         for each in claims:
-            launches.append(asyncio.ensure_future(world.launcher.launch(each, node_class(), (LARGE,))))
+            launches.append(asyncio.ensure_future(environment.launcher.launch(each, node_class(), (LARGE,))))
             await asyncio.sleep(0.3)
         await asyncio.gather(*launches)
-        assert world.ec2.calls["CreateFleet"] == 1
+        assert environment.ec2.calls["CreateFleet"] == 1
 
-    play(scene)
+    run_scenario(scenario)

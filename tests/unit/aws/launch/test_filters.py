@@ -15,11 +15,19 @@ from karpenter.providers.aws.instance import launch_filters
 from karpenter.providers.aws.instance.launch_filters import LaunchableTypes, filter_instance_types, launch_requirements
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed
 from support.builders import wanted
-from support.launch_cases import ON_DEMAND, RESERVED_OR_NOT, SPOT_OR_NOT, claim, machine, offering, reserved
+from support.launch_environment import (
+    ON_DEMAND,
+    RESERVED_OR_ON_DEMAND,
+    SPOT_OR_ON_DEMAND,
+    claim,
+    ec2_type,
+    offering,
+    reserved,
+)
 
-LARGE, XLARGE = machine("m5.large", 0.1), machine("m5.xlarge", 0.2)
-METAL = machine("m5.metal", 4.6)
-GPU = machine("p3.8xlarge", 12.0, capacity={"nvidia.com/gpu": "4"})
+LARGE, XLARGE = ec2_type("m5.large", 0.1), ec2_type("m5.xlarge", 0.2)
+METAL = ec2_type("m5.metal", 4.6)
+GPU = ec2_type("p3.8xlarge", 12.0, capacity={"nvidia.com/gpu": "4"})
 
 
 def kept(asked: NodeClaim, types: Iterable[InstanceType], *, varied: bool = True) -> LaunchableTypes:
@@ -55,15 +63,17 @@ def test_types_must_suit_the_claim(
 
 def test_a_type_too_small_or_without_an_available_offering_is_out() -> None:
     """AWS-420, AWS-427."""
-    sold_out = machine("c5.large", 0.05, offerings=[offering(labels.SPOT, "a", 0.02, available=False)])
+    sold_out = ec2_type("c5.large", 0.05, offerings=[offering(labels.SPOT, "a", 0.02, available=False)])
     assert names_of(kept(claim(), (LARGE, sold_out))) == ["m5.large"]
     with pytest.raises(InsufficientCapacity, match="all requested instance types were unavailable during launch"):
-        kept(claim("one", SPOT_OR_NOT, {"cpu": "8"}), (LARGE, sold_out))
+        kept(claim("one", SPOT_OR_ON_DEMAND, {"cpu": "8"}), (LARGE, sold_out))
 
 
 def test_only_offerings_that_suit_and_are_available_are_left() -> None:
     launchable_types = kept(claim("one", {**ON_DEMAND, labels.ZONE: ("b",)}), (LARGE,))
-    assert [(way.capacity_type, way.zone) for way in launchable_types.types[0].offerings] == [("on-demand", "b")]
+    assert [(override.capacity_type, override.zone) for override in launchable_types.types[0].offerings] == [
+        ("on-demand", "b")
+    ]
 
 
 def test_metal_and_accelerators_give_way_to_plain_instances() -> None:
@@ -82,7 +92,7 @@ def test_metal_and_accelerators_are_used_where_nothing_else_will_do() -> None:
 
 def test_min_values_switch_the_preferences_off() -> None:
     """AWS-T414."""
-    dear_spot = machine("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25)])
+    dear_spot = ec2_type("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25)])
     launchable_types = kept(with_min_values(claim(), 3), (LARGE, METAL, dear_spot))
     assert names_of(launchable_types) == ["m5.large", "m5.xlarge", "m5.metal"]
 
@@ -96,31 +106,31 @@ def test_too_few_values_are_no_launch_unless_the_policy_is_lenient() -> None:
 
 def test_spot_dearer_than_the_cheapest_on_demand_instance_is_not_asked_for() -> None:
     """AWS-T415, AWS-426: types without an offering left are dropped."""
-    dear = machine("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25), offering(labels.ON_DEMAND, "a", 0.30)])
-    cheap = machine("m5.large", offerings=[offering(labels.ON_DEMAND, "a", 0.10), offering(labels.SPOT, "b", 0.10)])
+    dear = ec2_type("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25), offering(labels.ON_DEMAND, "a", 0.30)])
+    cheap = ec2_type("m5.large", offerings=[offering(labels.ON_DEMAND, "a", 0.10), offering(labels.SPOT, "b", 0.10)])
     launchable_types = kept(claim(), (dear, cheap))
     left = {
-        (instance_type.name, way.capacity_type)
+        (instance_type.name, override.capacity_type)
         for instance_type in launchable_types.types
-        for way in instance_type.offerings
+        for override in instance_type.offerings
     }
     assert left == {("m5.xlarge", "on-demand"), ("m5.large", "on-demand"), ("m5.large", "spot")}
 
 
 def test_the_sixty_cheapest_types_are_asked_for() -> None:
     """AWS-T431."""
-    types = tuple(machine(f"t{number}.large", 1.0 + number) for number in range(80))
+    types = tuple(ec2_type(f"t{number}.large", 1.0 + number) for number in range(80))
     assert names_of(kept(claim(), types[::-1])) == [instance_type.name for instance_type in types[:60]]
 
 
 @pytest.mark.parametrize(
     ("requirements", "types", "expected"),
     [
-        pytest.param(SPOT_OR_NOT, (LARGE,), "spot", id="AWS-T410"),
+        pytest.param(SPOT_OR_ON_DEMAND, (LARGE,), "spot", id="AWS-T410"),
         pytest.param(
-            SPOT_OR_NOT,
+            SPOT_OR_ON_DEMAND,
             (
-                machine(
+                ec2_type(
                     "m5.large",
                     offerings=[
                         offering(labels.SPOT, "a", 0.04, available=False),
@@ -134,13 +144,13 @@ def test_the_sixty_cheapest_types_are_asked_for() -> None:
         pytest.param(ON_DEMAND, (LARGE,), "on-demand", id="AWS-430 only on-demand allowed"),
         pytest.param(
             {labels.CAPACITY_TYPE: (labels.RESERVED, labels.SPOT, labels.ON_DEMAND)},
-            (machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.SPOT, "a", 0.04)]),),
+            (ec2_type("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.SPOT, "a", 0.04)]),),
             "spot",
             id="K15-A44 the reservation is full",
         ),
         pytest.param(
-            RESERVED_OR_NOT,
-            (machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)]),),
+            RESERVED_OR_ON_DEMAND,
+            (ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)]),),
             "reserved",
             id="AWS-T425",
         ),
@@ -153,19 +163,20 @@ def test_one_capacity_type_is_chosen(
     launchable_types = kept(asked, types)
     assert launch_filters.launch_capacity_type(launch_requirements(asked), launchable_types.types) == expected
     assert launch_filters.is_inflexible(launch_requirements(asked), launchable_types.types) is (
-        expected == "on-demand" and requirements == SPOT_OR_NOT
+        expected == "on-demand" and requirements == SPOT_OR_ON_DEMAND
     )
 
 
 @pytest.mark.parametrize(
-    ("count", "requirements", "expected"), [(4, SPOT_OR_NOT, True), (5, SPOT_OR_NOT, False), (1, ON_DEMAND, False)]
+    ("count", "requirements", "expected"),
+    [(4, SPOT_OR_ON_DEMAND, True), (5, SPOT_OR_ON_DEMAND, False), (1, ON_DEMAND, False)],
 )
 def test_few_types_for_a_fallback_to_on_demand_are_worth_a_warning(
     count: int, requirements: dict[str, tuple[str, ...]], expected: bool
 ) -> None:
     """AWS-431: only where spot was allowed, and below five types."""
     sold_out = [
-        machine(
+        ec2_type(
             f"m{number}.large",
             offerings=[offering(labels.SPOT, "a", 0.04, available=False), offering(labels.ON_DEMAND, "a", 0.1)],
         )
@@ -186,58 +197,58 @@ def test_default_tenancy_is_taken_where_it_will_do() -> None:
 
 def test_of_two_reservations_in_a_zone_the_one_with_more_room_is_used() -> None:
     """AWS-T426."""
-    both = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), reserved("a", 1e-8, 5, "cr-2")])
-    launchable_types = kept(claim("one", RESERVED_OR_NOT), (both,))
-    assert [way.reservation_id for way in launchable_types.types[0].offerings] == ["cr-2"]
+    both = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), reserved("a", 1e-8, 5, "cr-2")])
+    launchable_types = kept(claim("one", RESERVED_OR_ON_DEMAND), (both,))
+    assert [override.reservation_id for override in launchable_types.types[0].offerings] == ["cr-2"]
 
 
 def test_one_request_holds_one_kind_of_reservation_the_cheapest() -> None:
     """AWS-T427."""
-    plain = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1")])
-    block = machine("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
-    launchable_types = kept(claim("one", RESERVED_OR_NOT), (plain, block))
+    plain = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1")])
+    block = ec2_type("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
+    launchable_types = kept(claim("one", RESERVED_OR_ON_DEMAND), (plain, block))
     assert names_of(launchable_types) == ["m5.large"]
 
 
 def test_a_request_names_a_single_capacity_block_the_cheapest() -> None:
     """AWS-422."""
-    block = machine(
+    block = ec2_type(
         "p5.48xlarge",
         offerings=[
             reserved("a", 6e-6, 3, "cr-1", kind="capacity-block"),
             reserved("b", 5e-6, 3, "cr-2", kind="capacity-block"),
         ],
     )
-    other = machine("p4d.24xlarge", offerings=[reserved("a", 7e-6, 3, "cr-3", kind="capacity-block")])
-    launchable_types = kept(claim("one", RESERVED_OR_NOT), (block, other))
+    other = ec2_type("p4d.24xlarge", offerings=[reserved("a", 7e-6, 3, "cr-3", kind="capacity-block")])
+    launchable_types = kept(claim("one", RESERVED_OR_ON_DEMAND), (block, other))
     assert [
-        (instance_type.name, way.reservation_id)
+        (instance_type.name, override.reservation_id)
         for instance_type in launchable_types.types
-        for way in instance_type.offerings
+        for override in instance_type.offerings
     ] == [("p5.48xlarge", "cr-2")]
 
 
 def test_of_equally_cheap_kinds_of_reservations_the_plain_one_is_taken() -> None:
     """AWS-421."""
     types = (
-        machine("a1.large", offerings=[reserved("a", 1e-8, 1, "cr-3", again=True)]),
-        machine("a2.large", offerings=[reserved("a", 1e-8, 1, "cr-2", kind="capacity-block")]),
-        machine("a3.large", offerings=[reserved("a", 1e-8, 1, "cr-1")]),
+        ec2_type("a1.large", offerings=[reserved("a", 1e-8, 1, "cr-3", again=True)]),
+        ec2_type("a2.large", offerings=[reserved("a", 1e-8, 1, "cr-2", kind="capacity-block")]),
+        ec2_type("a3.large", offerings=[reserved("a", 1e-8, 1, "cr-1")]),
     )
-    assert names_of(kept(claim("one", RESERVED_OR_NOT), types)) == ["a3.large"]
+    assert names_of(kept(claim("one", RESERVED_OR_ON_DEMAND), types)) == ["a3.large"]
 
 
 def test_without_a_reservation_left_everything_stays() -> None:
     """AWS-421, AWS-423."""
-    spent = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
-    assert names_of(kept(claim("one", RESERVED_OR_NOT), (spent, XLARGE))) == ["m5.large", "m5.xlarge"]
+    spent = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
+    assert names_of(kept(claim("one", RESERVED_OR_ON_DEMAND), (spent, XLARGE))) == ["m5.large", "m5.xlarge"]
 
 
 def test_a_full_reservation_does_not_win_the_choice_of_a_kind_by_its_price() -> None:
     """K15-A41: it costs next to nothing and cannot be launched; the block with a unit left is the kind that stays."""
-    full = machine("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
-    block = machine("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
-    assert names_of(kept(claim("one", RESERVED_OR_NOT), (full, block))) == ["p5.48xlarge"]
+    full = ec2_type("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
+    block = ec2_type("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
+    assert names_of(kept(claim("one", RESERVED_OR_ON_DEMAND), (full, block))) == ["p5.48xlarge"]
 
 
 def test_the_cheapest_capacity_block_with_a_unit_left_is_named_and_without_one_the_market_stays() -> None:
@@ -245,26 +256,26 @@ def test_the_cheapest_capacity_block_with_a_unit_left_is_named_and_without_one_t
     full = reserved("a", 5e-6, 0, "cr-1", kind="capacity-block")
     open_block = reserved("b", 6e-6, 2, "cr-2", kind="capacity-block")
     market = offering(labels.ON_DEMAND, "a", 30.0)
-    both = kept(claim("one", RESERVED_OR_NOT), (machine("p5.48xlarge", offerings=[full, open_block, market]),))
-    assert [way.reservation_id for way in both.types[0].offerings] == ["cr-2"]
-    none = kept(claim("one", RESERVED_OR_NOT), (machine("p5.48xlarge", offerings=[full, market]),))
-    assert [way.capacity_type for way in none.types[0].offerings] == ["on-demand"]
+    both = kept(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("p5.48xlarge", offerings=[full, open_block, market]),))
+    assert [override.reservation_id for override in both.types[0].offerings] == ["cr-2"]
+    none = kept(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("p5.48xlarge", offerings=[full, market]),))
+    assert [override.capacity_type for override in none.types[0].offerings] == ["on-demand"]
 
 
 def test_a_type_with_full_reservations_only_gives_way_to_one_with_a_unit_left() -> None:
     """K15-A43, K15-A45: full offerings become no overrides, whatever they cost."""
-    full = machine("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
-    left = machine("m5.xlarge", offerings=[reserved("a", 1e-8, 1, "cr-2"), reserved("b", 1e-9, 0, "cr-3")])
-    launchable_types = kept(claim("one", RESERVED_OR_NOT), (full, left))
+    full = ec2_type("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
+    left = ec2_type("m5.xlarge", offerings=[reserved("a", 1e-8, 1, "cr-2"), reserved("b", 1e-9, 0, "cr-3")])
+    launchable_types = kept(claim("one", RESERVED_OR_ON_DEMAND), (full, left))
     assert names_of(launchable_types) == ["m5.xlarge"]
-    assert [way.reservation_id for way in launchable_types.types[0].offerings] == ["cr-2"]
+    assert [override.reservation_id for override in launchable_types.types[0].offerings] == ["cr-2"]
 
 
 def test_claims_that_do_not_allow_reserved_capacity_never_see_it() -> None:
     """AWS-424."""
-    both = machine("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
+    both = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), offering(labels.ON_DEMAND, "a", 0.1)])
     launchable_types = kept(claim("one", ON_DEMAND), (both,))
-    assert [way.capacity_type for way in launchable_types.types[0].offerings] == ["on-demand"]
+    assert [override.capacity_type for override in launchable_types.types[0].offerings] == ["on-demand"]
 
 
 def test_amounts_nobody_can_read_are_a_clear_refusal() -> None:

@@ -18,17 +18,17 @@ from karpenter.providers.aws.ec2_requests import (
 from karpenter.providers.aws.instance.launch_effects import LaunchEffects
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, ProviderError
-from support.launch_cases import (
-    RESERVED_OR_NOT,
-    World,
+from support.launch_environment import (
+    RESERVED_OR_ON_DEMAND,
+    LaunchEnvironment,
     claim,
-    machine,
+    ec2_type,
     offering,
     planned,
-    play,
     reserved,
+    run_scenario,
 )
-from support.refused_launches import LARGE, empty, failures_counted, launch, refusal
+from support.launch_helpers import LARGE, failures_counted, launch, refusal, refuse_fleets
 
 
 @pytest.mark.parametrize(
@@ -42,27 +42,27 @@ from support.refused_launches import LARGE, empty, failures_counted, launch, ref
 def test_what_a_claim_without_an_instance_is_told(
     errors: tuple[FleetError, ...], expected: type[ProviderError], reason: str
 ) -> None:
-    async def scene(world: World) -> None:
-        empty(world, *errors)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        refuse_fleets(environment, *errors)
         with pytest.raises(expected) as refused:
-            await launch(world, LARGE)
+            await launch(environment, LARGE)
         assert getattr(refused.value, "reason", "") == reason
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_two_refusals_in_one_answer_count_twice() -> None:
     """AWS-T781."""
 
-    async def scene(world: World) -> None:
-        empty(world, refusal("VcpuLimitExceeded", zone="b"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        refuse_fleets(environment, refusal("VcpuLimitExceeded", zone="b"))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, machine("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
-        assert failures_counted(world, "a", "LaunchFailed") == 1
-        assert failures_counted(world, "b", "VCPULimitExceeded") == 1
-        assert ("one", "QuotaExceeded") in world.told.warnings
+            await launch(environment, ec2_type("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
+        assert failures_counted(environment, "a", "LaunchFailed") == 1
+        assert failures_counted(environment, "b", "VCPULimitExceeded") == 1
+        assert ("one", "QuotaExceeded") in environment.recorded.warnings
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_two_refusals_in_one_answer_count_twice() -> None:
 def test_a_lack_of_capacity_closes_the_offering_and_no_other(code: str) -> None:
     """AWS-450, AWS-453: the next pass buys another offering instead of the same one again."""
 
-    async def scene(world: World) -> None:
-        empty(world, refusal(code))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        refuse_fleets(environment, refusal(code))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, machine("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
-        assert set(world.told.lacking) == {OfferingKey("spot", "m5.large", "a")}
+            await launch(environment, ec2_type("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
+        assert set(environment.recorded.unavailable) == {OfferingKey("spot", "m5.large", "a")}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_full_reservation_closes_no_offering_of_the_market() -> None:
 
 def test_a_burst_reserves_as_many_addresses_as_the_smallest_type_has_pods() -> None:
     """AWS-433: of the types with an offering in the zone."""
-    small = machine("m5.large", capacity={"pods": "29"}, offerings=[offering(labels.SPOT, "a", 0.04)])
-    large = machine(
+    small = ec2_type("m5.large", capacity={"pods": "29"}, offerings=[offering(labels.SPOT, "a", 0.04)])
+    large = ec2_type(
         "m5.4xlarge", capacity={"pods": "234"}, offerings=[offering(labels.SPOT, zone, 0.3) for zone in "ab"]
     )
     assert planned(claim("one"), (small, large)).address_needs == {"a": 29, "b": 234}
@@ -118,87 +118,89 @@ def test_a_burst_reserves_as_many_addresses_as_the_smallest_type_has_pods() -> N
 def test_a_subnet_without_addresses_is_avoided() -> None:
     """AWS-T419, AWS-435."""
 
-    async def scene(world: World) -> None:
-        world.addresses.set_free({"s-a": 100, "s-b": 100})
-        empty(world, refusal("InsufficientFreeAddressesInSubnet"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.addresses.set_free({"s-a": 100, "s-b": 100})
+        refuse_fleets(environment, refusal("InsufficientFreeAddressesInSubnet"))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, LARGE)
-        assert world.told.full_subnets == ["s-a"]
-        assert (world.addresses.free_in("s-a"), world.addresses.free_in("s-b")) == (0, 100)
+            await launch(environment, LARGE)
+        assert environment.recorded.full_subnets == ["s-a"]
+        assert (environment.addresses.free_in("s-a"), environment.addresses.free_in("s-b")) == (0, 100)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_missing_spot_role_closes_spot_and_is_told_on_the_claim() -> None:
     """AWS-T422, AWS-456. AWS-720, OPS-542, OPS-545: the event has a reason."""
 
-    async def scene(world: World) -> None:
-        empty(world, refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        refuse_fleets(environment, refusal("AuthFailure.ServiceLinkedRoleCreationNotPermitted"))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, LARGE)
-        assert world.told.lacking_all == ["spot"]
-        assert world.told.warnings == [("one", "SpotServiceLinkedRoleMissing")]
-        assert failures_counted(world, "a", "SpotSLRCreationFailed") == 1
+            await launch(environment, LARGE)
+        assert environment.recorded.unavailable_capacity_types == ["spot"]
+        assert environment.recorded.warnings == [("one", "SpotServiceLinkedRoleMissing")]
+        assert failures_counted(environment, "a", "SpotSLRCreationFailed") == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_full_reservation_is_counted_down_and_the_market_left_alone() -> None:
     """K15-A48, K15-A56, K15-A140, AWS-T428, AWS-455: what the double answers beside it marks that reservation alone."""
 
-    async def scene(world: World) -> None:
-        sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
-        empty(world, refusal("ReservationCapacityExceeded"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
+        refuse_fleets(environment, refusal("ReservationCapacityExceeded"))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, sold, requirements=RESERVED_OR_NOT)
-        assert world.told.units == {"cr-1": 0}
-        assert world.told.lacking == [OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")]
+            await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
+        assert environment.recorded.units == {"cr-1": 0}
+        assert environment.recorded.unavailable == [OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "InvalidCapacityReservationState.Unavailable"])
 def test_a_reservation_that_refuses_for_another_reason_keeps_its_count(code: str) -> None:
     """K15-A46, K15-A48, K15-A140: it is left alone for a while, whatever is free in it."""
 
-    async def scene(world: World) -> None:
-        sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
-        empty(world, refusal(code))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
+        refuse_fleets(environment, refusal(code))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, sold, requirements=RESERVED_OR_NOT)
-        assert world.told.units == {}
-        assert set(world.told.lacking) == {OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")}
+            await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
+        assert environment.recorded.units == {}
+        assert set(environment.recorded.unavailable) == {
+            OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")
+        }
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_full_reservation_is_refused_without_a_call_where_nothing_else_is_allowed() -> None:
     """K15-A40, K15-A137, K15-A35: available with nothing left is not launchable."""
 
-    async def scene(world: World) -> None:
-        sold = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1")])
+    async def scenario(environment: LaunchEnvironment) -> None:
+        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1")])
         with pytest.raises(InsufficientCapacity):
-            await launch(world, sold, requirements=RESERVED_OR_NOT)
-        assert world.ec2.calls["CreateFleet"] == 0
+            await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
+        assert environment.ec2.calls["CreateFleet"] == 0
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_beside_a_full_reservation_the_claim_is_launched_on_demand() -> None:
     """K15-A138, K15-A45: the request is one for on-demand capacity, and none of its overrides is the reservation's."""
-    full = machine("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
-    plan = planned(claim("one", RESERVED_OR_NOT), (full,))
+    full = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
+    plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (full,))
     assert plan.capacity_type == labels.ON_DEMAND
     offered = [offer for template in plan.templates for offer in template.offerings]
     assert [(offer.zone, offer.reservation) for offer in offered] == [("b", "")]
 
 
-def _tell_of_refusal(world: World, code: str, zone: str = "a") -> list[MutableMapping[str, Any]]:
+def _tell_of_refusal(environment: LaunchEnvironment, code: str, zone: str = "a") -> list[MutableMapping[str, Any]]:
     """What is logged when a launch into a reservation is refused."""
-    sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), reserved("b", 1e-8, 2, "cr-2")])
-    plan = planned(claim("one", RESERVED_OR_NOT), (sold,))
-    told = world.told
-    effects = LaunchEffects(told, told, world.addresses, world.series, told)
+    sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), reserved("b", 1e-8, 2, "cr-2")])
+    plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (sold,))
+    recorded = environment.recorded
+    effects = LaunchEffects(recorded, recorded, environment.addresses, environment.series, recorded)
     with capture_logs() as lines:
         effects.record_refusals(plan, [LaunchRefusal(code, "no", "m5.large", zone, "s")], "fleet-1")
     return [line for line in lines if line["event"] == "marking reserved offering unavailable"]
@@ -207,9 +209,9 @@ def _tell_of_refusal(world: World, code: str, zone: str = "a") -> list[MutableMa
 def test_the_log_says_why_a_reserved_offering_is_left_alone() -> None:
     """K15-A49: nothing is said of one that is merely full."""
 
-    async def scene(world: World) -> None:
-        assert _tell_of_refusal(world, "ReservationCapacityExceeded") == []
-        (line,) = _tell_of_refusal(world, "InsufficientInstanceCapacity")
+    async def scenario(environment: LaunchEnvironment) -> None:
+        assert _tell_of_refusal(environment, "ReservationCapacityExceeded") == []
+        (line,) = _tell_of_refusal(environment, "InsufficientInstanceCapacity")
         assert line["log_level"] == "debug"
         assert [line[key] for key in ("reason", "instance-type", "zone", "capacity-type")] == [
             "InsufficientInstanceCapacity",
@@ -218,52 +220,55 @@ def test_the_log_says_why_a_reserved_offering_is_left_alone() -> None:
             "reserved",
         ]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_reservation_of_a_refusal_is_the_one_of_its_type_and_zone() -> None:
     """K15-A50: without one no count changes, and the mark is of no reservation."""
 
-    async def scene(world: World) -> None:
-        _tell_of_refusal(world, "ReservationCapacityExceeded", zone="b")
-        assert world.told.units == {"cr-2": 0}
-        _tell_of_refusal(world, "ReservationCapacityExceeded", zone="c")
-        assert world.told.units == {"cr-2": 0}
-        _tell_of_refusal(world, "InsufficientInstanceCapacity", zone="c")
-        assert world.told.lacking == [OfferingKey(labels.RESERVED, "m5.large", "c", reservation="")]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        _tell_of_refusal(environment, "ReservationCapacityExceeded", zone="b")
+        assert environment.recorded.units == {"cr-2": 0}
+        _tell_of_refusal(environment, "ReservationCapacityExceeded", zone="c")
+        assert environment.recorded.units == {"cr-2": 0}
+        _tell_of_refusal(environment, "InsufficientInstanceCapacity", zone="c")
+        assert environment.recorded.unavailable == [OfferingKey(labels.RESERVED, "m5.large", "c", reservation="")]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_spot_request_below_the_price_of_a_zone_closes_spot_there() -> None:
     """K15-A141, K15-A46: in that zone only, and on-demand stays open."""
 
-    async def scene(world: World) -> None:
-        empty(world, refusal("SpotMaxPriceTooLow"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        refuse_fleets(environment, refusal("SpotMaxPriceTooLow"))
         with pytest.raises(InsufficientCapacity):
-            await launch(world, machine("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
-        assert set(world.told.lacking) == {OfferingKey("spot", "m5.large", "a")}
+            await launch(environment, ec2_type("m5.large", offerings=[offering(labels.SPOT, "a", 0.04)]))
+        assert set(environment.recorded.unavailable) == {OfferingKey("spot", "m5.large", "a")}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
     """AWS-454, AWS-376."""
 
-    async def scene(world: World) -> None:
+    async def scenario(environment: LaunchEnvironment) -> None:
         group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",)}
-        types = (machine("m5.large", more=group), machine("c5.large", more=group))
-        empty(
-            world,
+        types = (ec2_type("m5.large", more=group), ec2_type("c5.large", more=group))
+        refuse_fleets(
+            environment,
             refusal("UnfulfillableCapacity", "the limit of instances in this spread placement group"),
             types=types,
         )
         with pytest.raises(InsufficientCapacity):
-            await launch(world, *types)
-        assert {pool.instance_type for pool in world.told.lacking if pool.zone == "a"} == {"m5.large", "c5.large"}
-        assert {pool.placement_group for pool in world.told.lacking} == {"pg-1"}
+            await launch(environment, *types)
+        assert {pool.instance_type for pool in environment.recorded.unavailable if pool.zone == "a"} == {
+            "m5.large",
+            "c5.large",
+        }
+        assert {pool.placement_group for pool in environment.recorded.unavailable} == {"pg-1"}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_an_answer_with_neither_instances_nor_refusals_is_a_lack_of_capacity() -> None:
@@ -275,37 +280,37 @@ def test_an_answer_with_neither_instances_nor_refusals_is_a_lack_of_capacity() -
 
 @pytest.mark.parametrize("gone", [1, 2], ids=["AWS-T421 once", "AWS-T421 twice"])
 def test_a_template_deleted_under_our_feet_is_made_again_once(gone: int) -> None:
-    async def scene(world: World) -> None:
-        await launch(world, LARGE, name="first")
-        world.ec2.templates.clear()
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await launch(environment, LARGE, name="first")
+        environment.ec2.templates.clear()
         fault = AwsError("InvalidLaunchTemplateName.NotFoundException", "no such template")
-        world.ec2.faults["CreateFleet"] = [fault] * (gone - 1)
-        world.ec2.faults["CreateFleet"] = [fault] * gone
+        environment.ec2.faults["CreateFleet"] = [fault] * (gone - 1)
+        environment.ec2.faults["CreateFleet"] = [fault] * gone
         if gone == 1:
-            await launch(world, LARGE)
-            assert len(world.ec2.templates) == 1
+            await launch(environment, LARGE)
+            assert len(environment.ec2.templates) == 1
         else:
             with pytest.raises(LaunchFailed, match="no such template"):
-                await launch(world, LARGE)
+                await launch(environment, LARGE)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("code", ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"])
 def test_a_template_the_fleet_does_not_find_is_looked_for_before_the_next_launch(code: str) -> None:
     """AWS-457: else every launch of its sort would fail until a restart."""
 
-    async def scene(world: World) -> None:
-        empty(world, refusal(code))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        refuse_fleets(environment, refusal(code))
         with pytest.raises(LaunchFailed, match=code):
-            await launch(world, LARGE)
-        world.ec2.templates.clear()
-        world.ec2.free, world.ec2.extra_errors = {}, ()
-        await launch(world, LARGE, name="second")
-        assert world.ec2.calls["CreateFleet"] == 2
-        assert len(world.ec2.templates) == 1
+            await launch(environment, LARGE)
+        environment.ec2.templates.clear()
+        environment.ec2.free, environment.ec2.extra_errors = {}, ()
+        await launch(environment, LARGE, name="second")
+        assert environment.ec2.calls["CreateFleet"] == 2
+        assert len(environment.ec2.templates) == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -322,14 +327,14 @@ def test_a_template_the_fleet_does_not_find_is_looked_for_before_the_next_launch
     ],
 )
 def test_a_refused_call_is_a_create_error_with_its_reason(call: str, error: AwsError, reason: str) -> None:
-    async def scene(world: World) -> None:
-        world.ec2.faults[call] = [error]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.ec2.faults[call] = [error]
         with pytest.raises(LaunchFailed) as refused:
-            await launch(world, LARGE)
+            await launch(environment, LARGE)
         assert refused.value.reason == reason
-        assert await launch(world, LARGE, name="two")
+        assert await launch(environment, LARGE, name="two")
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(

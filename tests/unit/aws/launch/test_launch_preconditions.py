@@ -23,13 +23,13 @@ from karpenter.providers.aws import aws_labels
 from karpenter.providers.aws.aws_provider import AwsProvider, check_node_class_ready, ready_node_class
 from karpenter.providers.aws.aws_types import tag_map
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
-from support.launch_cases import (
-    World,
+from support.launch_environment import (
+    LaunchEnvironment,
     claim,
     node_class,
-    play,
+    run_scenario,
 )
-from support.refused_launches import LARGE, launch
+from support.launch_helpers import LARGE, launch
 
 
 def ready(status: str, message: str = "", generation: int = 1) -> Mapping[str, Any]:
@@ -60,55 +60,55 @@ def test_a_class_that_is_not_ready_launches_nothing(
         check_node_class_ready(node_class(spec, **status))
 
 
-def _provider_without_types(world: World) -> AwsProvider:
+def _provider_without_types(environment: LaunchEnvironment) -> AwsProvider:
     def types_for(node_class: EC2NodeClass) -> tuple[InstanceType, ...]:
         raise ProviderError("no instance types found")
 
     dependencies: Any = SimpleNamespace(
         cluster_view=SimpleNamespace(node_class_named=lambda name: node_class(), pools=tuple),
         instance_types=SimpleNamespace(types_for=types_for),
-        launcher=world.launcher,
+        launcher=environment.launcher,
     )
-    return AwsProvider(dependencies, world.clock, reserved_capacity=True)
+    return AwsProvider(dependencies, environment.clock, reserved_capacity=True)
 
 
-async def expected(world: World) -> NodeClaim:
+async def expected(environment: LaunchEnvironment) -> NodeClaim:
     """A claim that the launcher knows of."""
-    claimed = await world.claim()
-    world.launcher.expected_launches.on_claim(None, claimed)
-    assert world.launcher.expected_launches.has_more()
+    claimed = await environment.claim()
+    environment.launcher.expected_launches.on_claim(None, claimed)
+    assert environment.launcher.expected_launches.has_more()
     return claimed
 
 
 def test_without_instance_types_a_launch_fails_with_its_reason() -> None:
     """AWS-416: nothing is bought, and the claim says that EC2's instance types are the cause."""
 
-    async def scene(world: World) -> None:
+    async def scenario(environment: LaunchEnvironment) -> None:
         with pytest.raises(LaunchFailed, match="no instance types found") as caught:
-            await _provider_without_types(world).create(await expected(world))
+            await _provider_without_types(environment).create(await expected(environment))
         assert caught.value.reason == "InstanceTypeResolutionFailed"
-        assert world.ec2.calls["CreateFleet"] == 0
-        assert not world.launcher.expected_launches.has_more()  # nothing waits for it
+        assert environment.ec2.calls["CreateFleet"] == 0
+        assert not environment.launcher.expected_launches.has_more()  # nothing waits for it
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_provider_is_called_aws_and_knows_its_kind_of_class() -> None:
     """AWS-691"""
 
-    async def scene(world: World) -> None:
-        provider = _provider_without_types(world)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        provider = _provider_without_types(environment)
         assert (provider.name, provider.node_class_kinds) == ("aws", (EC2_NODE_CLASS,))
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
     """AWS-410."""
 
-    async def scene(world: World) -> None:
+    async def scenario(environment: LaunchEnvironment) -> None:
         with pytest.raises(InsufficientCapacity, match="does not exist"):
-            await ready_node_class(world.kube, claim(), world.told)
+            await ready_node_class(environment.kube, claim(), environment.recorded)
         own = ObjectMeta(name="default", finalizers=("karpenter.k8s.aws/termination",))
         spec = EC2NodeClassSpec(
             subnet_selector_terms=(SubnetSelectorTerm(id="subnet-1"),),
@@ -116,29 +116,29 @@ def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
             ami_selector_terms=(AMISelectorTerm(alias="al2023@latest"),),
             role="nodes",
         )
-        await world.kube.create(EC2_NODE_CLASS, EC2NodeClass(metadata=own, spec=spec))
-        await world.kube.delete(EC2_NODE_CLASS, "default")
+        await environment.kube.create(EC2_NODE_CLASS, EC2NodeClass(metadata=own, spec=spec))
+        await environment.kube.delete(EC2_NODE_CLASS, "default")
         with pytest.raises(InsufficientCapacity, match="being deleted"):
-            await ready_node_class(world.kube, claim(), world.told)
-        assert [name for name, _ in world.told.warnings] == ["one", "one"]
+            await ready_node_class(environment.kube, claim(), environment.recorded)
+        assert [name for name, _ in environment.recorded.warnings] == ["one", "one"]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_batch_is_on_the_claim_before_the_instance_is() -> None:
     """Issue 8: the identity of a purchase is written down before the call."""
 
-    async def scene(world: World) -> None:
+    async def scenario(environment: LaunchEnvironment) -> None:
         seen: list[str] = []
 
         async def gate(call: str, moment: str) -> None:
             if (call, moment) == ("CreateFleet", "before"):
-                stored = await world.kube.get(NODE_CLAIM, "one")
+                stored = await environment.kube.get(NODE_CLAIM, "one")
                 seen.append(stored.metadata.annotations[aws_labels.LAUNCH_BATCH])
 
-        world.ec2.gate = gate
-        await launch(world, LARGE)
-        assert seen == [world.ec2.fleets[0].client_token]
-        assert tag_map(world.ec2.alive[0].tags)[aws_labels.LAUNCH_BATCH] == seen[0]
+        environment.ec2.gate = gate
+        await launch(environment, LARGE)
+        assert seen == [environment.ec2.fleets[0].client_token]
+        assert tag_map(environment.ec2.alive[0].tags)[aws_labels.LAUNCH_BATCH] == seen[0]
 
-    play(scene)
+    run_scenario(scenario)

@@ -26,22 +26,22 @@ from karpenter.providers.aws.instance.fleet_request import FleetBatch, SubnetAdd
 from karpenter.providers.aws.instance.launch_plan import LaunchPlan
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.contract import Instance, InsufficientCapacity, LaunchFailed
-from support.launch_cases import (
+from support.launch_environment import (
     CLUSTER,
     ON_DEMAND,
     OWN_LABEL,
-    RESERVED_OR_NOT,
-    SPOT_OR_NOT,
-    World,
+    RESERVED_OR_ON_DEMAND,
+    SPOT_OR_ON_DEMAND,
+    LaunchEnvironment,
     claim,
-    machine,
+    ec2_type,
     node_class,
     offering,
     planned,
-    play,
     reserved,
+    run_scenario,
 )
-from support.refused_launches import LARGE, XLARGE, failures_counted, launch
+from support.launch_helpers import LARGE, XLARGE, failures_counted, launch
 
 PLACES = SubnetChoice({"a": "s-a", "b": "s-b"}, {}, {})
 
@@ -51,7 +51,7 @@ def requested(plan: LaunchPlan, count: int = 1) -> FleetRequest:
 
 
 def overrides(request: FleetRequest) -> list[FleetOverride]:
-    return [way for config in request.launch_template_configs for way in config.overrides]
+    return [override for config in request.launch_template_configs for override in config.overrides]
 
 
 def told_tags(request: FleetRequest) -> dict[str, dict[str, str]]:
@@ -139,8 +139,8 @@ def test_the_tags_of_a_launch() -> None:
             id="AWS-T430 on-demand",
         ),
         pytest.param(
-            claim("one", RESERVED_OR_NOT),
-            (machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")]),),
+            claim("one", RESERVED_OR_ON_DEMAND),
+            (ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")]),),
             "on-demand",
             None,
             "lowest-price",
@@ -148,8 +148,8 @@ def test_the_tags_of_a_launch() -> None:
             id="AWS-T425",
         ),
         pytest.param(
-            claim("one", RESERVED_OR_NOT),
-            (machine("p5.48xlarge", offerings=[reserved("a", 1e-8, 2, "cr-1", kind="capacity-block")]),),
+            claim("one", RESERVED_OR_ON_DEMAND),
+            (ec2_type("p5.48xlarge", offerings=[reserved("a", 1e-8, 2, "cr-1", kind="capacity-block")]),),
             "capacity-block",
             None,
             None,
@@ -157,8 +157,8 @@ def test_the_tags_of_a_launch() -> None:
             id="AWS-441 block",
         ),
         pytest.param(
-            claim("one", RESERVED_OR_NOT),
-            (machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1", again=True)]),),
+            claim("one", RESERVED_OR_ON_DEMAND),
+            (ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1", again=True)]),),
             "reserved-capacity",
             None,
             None,
@@ -194,7 +194,7 @@ def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
     """Beyond AWS-448: 60 types in six zones are 360 ways, EC2 takes 300."""
     zones = "abcdef"
     types = tuple(
-        machine(
+        ec2_type(
             f"t{number}.large",
             offerings=[offering(labels.ON_DEMAND, zone, 1.0 + number + index / 10) for index, zone in enumerate(zones)],
         )
@@ -204,8 +204,8 @@ def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
     places = SubnetChoice({zone: f"s-{zone}" for zone in zones}, {}, {})
     fleet_overrides = overrides(fleet_request.create_fleet_request(plan, places, FleetBatch("b", 1)))
     assert len(fleet_overrides) == 300
-    assert {way.instance_type for way in fleet_overrides} == {instance_type.name for instance_type in types}
-    assert "f" not in {way.availability_zone for way in fleet_overrides}
+    assert {override.instance_type for override in fleet_overrides} == {instance_type.name for instance_type in types}
+    assert "f" not in {override.availability_zone for override in fleet_overrides}
 
 
 @pytest.mark.parametrize("count", [60, 400])
@@ -213,7 +213,7 @@ def test_the_limit_on_overrides_leaves_zones_of_equal_price_alike(count: int) ->
     """Beyond AWS-448: on demand all zones cost the same, and the first by name must not be the only one left."""
     zones = "abcdef"
     types = tuple(
-        machine(f"t{number}.large", offerings=[offering(labels.ON_DEMAND, zone, 1.0 + number / 100) for zone in zones])
+        ec2_type(f"t{number}.large", offerings=[offering(labels.ON_DEMAND, zone, 1.0 + number / 100) for zone in zones])
         for number in range(count)
     )
     places = SubnetChoice({zone: f"s-{zone}" for zone in zones}, {}, {})
@@ -249,19 +249,19 @@ def test_claims_alike_share_a_plan_key_and_others_do_not() -> None:
 def test_claims_that_differ_in_a_label_of_their_own_share_templates_and_a_fleet() -> None:
     """E24, E26: 200 claims with a label each were 200 times as many templates, and 200 paced calls."""
 
-    async def scene(world: World) -> None:
+    async def scenario(environment: LaunchEnvironment) -> None:
         claims = [
-            await world.claim(str(number), labels={labels.NODE_POOL: "default", OWN_LABEL: str(number)})
+            await environment.claim(str(number), labels={labels.NODE_POOL: "default", OWN_LABEL: str(number)})
             for number in range(200)
         ]
         instances = await asyncio.gather(
-            *(world.launcher.launch(nodeclaim, node_class(), (LARGE, XLARGE)) for nodeclaim in claims)
+            *(environment.launcher.launch(nodeclaim, node_class(), (LARGE, XLARGE)) for nodeclaim in claims)
         )
         assert len({instance.provider_id for instance in instances}) == 200
-        assert world.ec2.calls["CreateFleet"] == 1
-        assert len(world.ec2.templates) == len(planned(claim("one"), (LARGE, XLARGE)).templates)
+        assert environment.ec2.calls["CreateFleet"] == 1
+        assert len(environment.ec2.templates) == len(planned(claim("one"), (LARGE, XLARGE)).templates)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 # -- subnets ---------------------------------------------------------------------------------------------------------------
@@ -307,12 +307,12 @@ def test_what_a_launch_did_not_use_comes_back_unless_it_was_counted_anew() -> No
 def test_what_the_claim_is_told() -> None:
     """AWS-465 to AWS-468."""
 
-    async def scene(world: World) -> None:
-        rich = machine("m5.large", 0.1, capacity={aws_labels.EFA_RESOURCE: "2", "nvidia.com/gpu": "0"})
-        instance = await launch(world, rich)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        rich = ec2_type("m5.large", 0.1, capacity={aws_labels.EFA_RESOURCE: "2", "nvidia.com/gpu": "0"})
+        instance = await launch(environment, rich)
         assert instance.provider_id == "aws:///a/i-0001"
         assert instance.image_id == "ami-x86"
-        assert instance.created_at == world.clock.now()
+        assert instance.created_at == environment.clock.now()
         assert instance.annotations == {
             "karpenter.k8s.aws/ec2nodeclass-hash": "h",
             "karpenter.k8s.aws/ec2nodeclass-hash-version": "v",
@@ -330,79 +330,84 @@ def test_what_the_claim_is_told() -> None:
             labels.NODE_POOL: "default",
         }
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_reserved_instance_carries_its_reservation_and_is_counted() -> None:
     """AWS-T425, AWS-466, AWS-469."""
 
-    async def scene(world: World) -> None:
-        world.told.units = {"cr-1": 2}
-        sold = machine("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
-        instance = await launch(world, sold, requirements=RESERVED_OR_NOT)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.recorded.units = {"cr-1": 2}
+        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
+        instance = await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
         assert instance.labels[labels.CAPACITY_TYPE] == "reserved"
         assert instance.labels[labels.RESERVATION_ID] == "cr-1"
         assert instance.labels[aws_labels.RESERVATION_TYPE] == "default"
         assert instance.labels[aws_labels.RESERVATION_INTERRUPTIBLE] == "false"
-        assert [way.availability_zone for way in overrides(world.ec2.fleets[0])] == ["a"]
-        assert world.told.units == {"cr-1": 1}
+        assert [override.availability_zone for override in overrides(environment.ec2.fleets[0])] == ["a"]
+        assert environment.recorded.units == {"cr-1": 1}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_launch_takes_the_subnets_that_the_status_of_the_class_names() -> None:
     """AWS-147: what the selectors would match now is not asked again."""
 
-    async def scene(world: World) -> None:
+    async def scenario(environment: LaunchEnvironment) -> None:
         elsewhere = {"subnet_selector_terms": (SubnetSelectorTerm(id="s-new"),)}
-        asked = await world.claim("one", uid="")
-        await world.launcher.launch(asked, node_class(elsewhere), (LARGE,))
-        assert {way.subnet_id for way in overrides(world.ec2.fleets[0])} == {"s-a", "s-b"}
+        asked = await environment.claim("one", uid="")
+        await environment.launcher.launch(asked, node_class(elsewhere), (LARGE,))
+        assert {override.subnet_id for override in overrides(environment.ec2.fleets[0])} == {"s-a", "s-b"}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_claims_alike_are_one_call() -> None:
     """AWS-T750, AWS-751. OPS-475: the size of the batch is observed."""
 
-    async def scene(world: World) -> None:
-        instances = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(5)))
-        assert [request.target_capacity_specification.total_target_capacity for request in world.ec2.fleets] == [5]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        instances = await asyncio.gather(*(launch(environment, LARGE, name=f"c{n}") for n in range(5)))
+        assert [request.target_capacity_specification.total_target_capacity for request in environment.ec2.fleets] == [
+            5
+        ]
         assert len({instance.provider_id for instance in instances}) == 5
-        assert world.sample("karpenter_cloudprovider_batcher_batch_size_sum", batcher="create_fleet") == 5
+        assert environment.sample("karpenter_cloudprovider_batcher_batch_size_sum", batcher="create_fleet") == 5
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
     """AWS-T752, AWS-T416."""
 
-    async def scene(world: World) -> None:
-        world.ec2.free = {("m5.large", "a", "spot"): 2, ("m5.large", "b", "spot"): 0}
-        asked = (launch(world, LARGE, name=f"c{n}") for n in range(3))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.ec2.free = {("m5.large", "a", "spot"): 2, ("m5.large", "b", "spot"): 0}
+        asked = (launch(environment, LARGE, name=f"c{n}") for n in range(3))
         gather = await asyncio.gather(*asked, return_exceptions=True)
         assert [isinstance(element, Instance) for element in gather] == [True, True, False]
         assert isinstance(gather[2], InsufficientCapacity)
-        assert world.told.lacking == [OfferingKey("spot", "m5.large", "a"), OfferingKey("spot", "m5.large", "b")]
+        assert environment.recorded.unavailable == [
+            OfferingKey("spot", "m5.large", "a"),
+            OfferingKey("spot", "m5.large", "b"),
+        ]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_refusals_beside_an_instance_are_remembered_and_counted_once_per_answer() -> None:
     """AWS-T416, AWS-453 with its Beyond. OPS-474: launch failures are counted by offering and reason."""
 
-    async def scene(world: World) -> None:
-        world.ec2.free = {("m5.large", "a", "spot"): 0}
-        instances = await asyncio.gather(*(launch(world, LARGE, name=f"c{n}") for n in range(4)))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.ec2.free = {("m5.large", "a", "spot"): 0}
+        instances = await asyncio.gather(*(launch(environment, LARGE, name=f"c{n}") for n in range(4)))
         assert {instance.labels[labels.ZONE] for instance in instances} == {"b"}
-        assert world.told.lacking == [OfferingKey("spot", "m5.large", "a")]
-        assert failures_counted(world, "a", "LaunchFailed") == 1
+        assert environment.recorded.unavailable == [OfferingKey("spot", "m5.large", "a")]
+        assert failures_counted(environment, "a", "LaunchFailed") == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_cluster_is_in_every_request() -> None:
     assert (
-        told_tags(requested(planned(claim("one", SPOT_OR_NOT), (XLARGE,))))["fleet"]["eks:eks-cluster-name"]
+        told_tags(requested(planned(claim("one", SPOT_OR_ON_DEMAND), (XLARGE,))))["fleet"]["eks:eks-cluster-name"]
         == CLUSTER.name
     )

@@ -21,7 +21,7 @@ from karpenter.providers.contract import InstanceNotFound, LaunchFailed
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.aws.double import Double
 from support.aws.seeds import Seeds, seed
-from support.launch_cases import X86_IMAGE, World, machine, node_class, offering
+from support.launch_environment import X86_IMAGE, LaunchEnvironment, ec2_type, node_class, offering
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +44,15 @@ async def account(double: Double, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.fixture
-def world(account: AwsSession) -> World:
+def environment(account: AwsSession) -> LaunchEnvironment:
     clock = SystemClock()
-    return World(clock, MemoryKube(MemoryServer(clock)), account.services.ec2)  # type: ignore[arg-type]
+    return LaunchEnvironment(clock, MemoryKube(MemoryServer(clock)), account.services.ec2)  # type: ignore[arg-type]
 
 
 ZONE = "us-west-2a"
 TYPES = (
-    machine("m5.large", offerings=[offering(labels.SPOT, ZONE, 0.04), offering(labels.ON_DEMAND, ZONE, 0.096)]),
-    machine("c5.large", offerings=[offering(labels.SPOT, ZONE, 0.05), offering(labels.ON_DEMAND, ZONE, 0.085)]),
+    ec2_type("m5.large", offerings=[offering(labels.SPOT, ZONE, 0.04), offering(labels.ON_DEMAND, ZONE, 0.096)]),
+    ec2_type("c5.large", offerings=[offering(labels.SPOT, ZONE, 0.05), offering(labels.ON_DEMAND, ZONE, 0.085)]),
 )
 
 
@@ -66,53 +66,55 @@ def class_of(seeds: Seeds) -> EC2NodeClass:
     )
 
 
-async def test_claims_alike_are_bought_in_one_fleet_read_back_and_ended(world: World, double: Double) -> None:
+async def test_claims_alike_are_bought_in_one_fleet_read_back_and_ended(
+    environment: LaunchEnvironment, double: Double
+) -> None:
     made = class_of(seed(double))
-    claims = [await world.claim(f"c{n}", uid="") for n in range(3)]
+    claims = [await environment.claim(f"c{n}", uid="") for n in range(3)]
     double.calls.clear()
-    instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in claims))
+    instances = await asyncio.gather(*(environment.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in claims))
     assert len({instance.provider_id for instance in instances}) == 3
     assert len(double.calls.of("CreateFleet")) == 1
-    listed = await world.instances.list()
+    listed = await environment.instances.list()
     assert {instance_info.provider_id_of(info) for info in listed} == {instance.provider_id for instance in instances}
     assert {instance_info.instance_capacity_type(info, True) for info in listed} == {"spot"}
     assert {tag_map(info.tags)["team"] for info in listed} == {"x"}
-    await asyncio.gather(*(world.instances.delete(instance.provider_id) for instance in instances))
+    await asyncio.gather(*(environment.instances.delete(instance.provider_id) for instance in instances))
     assert len(double.calls.of("TerminateInstances")) == 1
-    assert len(await world.templates.collect_garbage(())) == 1
+    assert len(await environment.templates.collect_garbage(())) == 1
 
 
-async def test_a_lost_answer_is_fetched_under_the_same_token(world: World, double: Double) -> None:
+async def test_a_lost_answer_is_fetched_under_the_same_token(environment: LaunchEnvironment, double: Double) -> None:
     """Issue 8, idempotent money."""
     made = class_of(seed(double))
-    asked = await world.claim("one", uid="")
+    asked = await environment.claim("one", uid="")
     double.control.lose_answer("CreateFleet")
-    instance = await world.launcher.launch(asked, made, TYPES)
-    assert [instance_info.provider_id_of(info) for info in await world.instances.list()] == [instance.provider_id]
+    instance = await environment.launcher.launch(asked, made, TYPES)
+    assert [instance_info.provider_id_of(info) for info in await environment.instances.list()] == [instance.provider_id]
 
 
-async def test_a_new_process_adopts_what_the_old_one_bought(world: World, double: Double) -> None:
+async def test_a_new_process_adopts_what_the_old_one_bought(environment: LaunchEnvironment, double: Double) -> None:
     made = class_of(seed(double))
-    claims = [await world.claim(f"c{n}", uid="") for n in range(2)]
-    instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in claims))
-    world.restart()
-    stored = [await world.kube.get(NODE_CLAIM, nodeclaim.metadata.name) for nodeclaim in claims]
-    again = await asyncio.gather(*(world.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in stored))
+    claims = [await environment.claim(f"c{n}", uid="") for n in range(2)]
+    instances = await asyncio.gather(*(environment.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in claims))
+    environment.restart()
+    stored = [await environment.kube.get(NODE_CLAIM, nodeclaim.metadata.name) for nodeclaim in claims]
+    again = await asyncio.gather(*(environment.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in stored))
     assert {instance.provider_id for instance in again} == {instance.provider_id for instance in instances}
     assert {instance.image_id for instance in again} == {instance.image_id for instance in instances}
     assert {instance.labels[aws_labels.TENANCY] for instance in again} == {"default"}
 
 
-async def test_a_missing_permission_is_told_with_its_reason(world: World, double: Double) -> None:
+async def test_a_missing_permission_is_told_with_its_reason(environment: LaunchEnvironment, double: Double) -> None:
     """AWS-452, AWS-457."""
     made = class_of(seed(double))
     double.control.deny("ec2:CreateFleet")
     with pytest.raises(LaunchFailed) as refused:
-        await world.launcher.launch(await world.claim("one", uid=""), made, TYPES)
+        await environment.launcher.launch(await environment.claim("one", uid=""), made, TYPES)
     assert refused.value.reason == "Unauthorized"
     double.control.allow("ec2:CreateFleet")
 
 
-async def test_an_instance_nobody_made_does_not_exist(world: World) -> None:
+async def test_an_instance_nobody_made_does_not_exist(environment: LaunchEnvironment) -> None:
     with pytest.raises(InstanceNotFound):
-        await world.instances.describe("i-0123456789abcdef0")
+        await environment.instances.describe("i-0123456789abcdef0")

@@ -37,11 +37,11 @@ from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
 from support.examples import series
-from support.fleets import Gate, SmallEc2
-from support.launch_cases import START, World, claim, machine, node_class, play
+from support.fake_ec2 import FakeEc2, Gate
+from support.launch_environment import START, LaunchEnvironment, claim, ec2_type, node_class, run_scenario
 
 T = TypeVar("T", bound=Wire)
-TYPES = (machine("m5.large", 0.1), machine("c5.large", 0.12))
+TYPES = (ec2_type("m5.large", 0.1), ec2_type("c5.large", 0.12))
 CLASS = node_class(
     subnets=(
         Subnet(id="s-a1", zone="a", zone_id="az1"),
@@ -110,11 +110,13 @@ class GatedKube(MemoryKube):
 class Controllers:
     """One process: what keeps asking for machines until every claim has one, and the collector."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, environment: LaunchEnvironment) -> None:
+        self._world = environment
         self.given_up: list[str] = []
         self._before = asyncio.all_tasks()
-        self._collector = InstanceGarbageCollector(world.instances, world.kube, world.seen, world.clock)
+        self._collector = InstanceGarbageCollector(
+            environment.instances, environment.kube, environment.seen, environment.clock
+        )
 
     def start(self, claims: list[NodeClaim], late: float = 0.0) -> None:
         """The collector begins at once, the rest so many seconds later."""
@@ -160,8 +162,8 @@ class Controllers:
                 await asyncio.sleep(1)
 
 
-async def _stored(world: World) -> list[NodeClaim]:
-    return list((await MemoryKube(world.kube.server).list(NODE_CLAIM)).items)
+async def _stored(environment: LaunchEnvironment) -> list[NodeClaim]:
+    return list((await MemoryKube(environment.kube.server).list(NODE_CLAIM)).items)
 
 
 async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tuple[int, list[str]]:
@@ -169,18 +171,18 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
     chance = random.Random(seed)
     moments = Moments()
     kube = GatedKube(MemoryServer(clock), moments)
-    ec2 = SmallEc2(clock, gate=moments, shown_after=script.get("shown_after", timedelta()))
+    ec2 = FakeEc2(clock, gate=moments, visible_after=script.get("visible_after", timedelta()))
     ec2.free = dict(script.get("free", {}))
-    world = World(clock, kube, ec2)
+    environment = LaunchEnvironment(clock, kube, ec2)
     created = [
         await MemoryKube(kube.server).create(NODE_CLAIM, claim(f"claim-{n}", uid="")) for n in range(script["claims"])
     ]
     given_up: list[str] = []
     doomed = {nodeclaim.metadata.name for nodeclaim in created if chance.random() < script.get("deleted", 0.0)}
     for fatal in script["kills"]:
-        process = Controllers(world)
+        process = Controllers(environment)
         moments.kill_at(fatal)
-        process.start(await _stored(world), script.get("late", 0.0))
+        process.start(await _stored(environment), script.get("late", 0.0))
         dead = asyncio.get_running_loop().create_task(moments.is_dead.wait())
         done = asyncio.get_running_loop().create_task(process.settled())
         await asyncio.wait((dead, done), return_when=asyncio.FIRST_COMPLETED)
@@ -191,34 +193,34 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
             with suppress(NotFound):
                 await MemoryKube(kube.server).delete(NODE_CLAIM, name)
         if script.get("disturbed"):
-            _disturb(world, chance)
+            _disturb(environment, chance)
         await asyncio.sleep(script.get("down", 0.0))
-        world.restart()
-        assert len(ec2.machines) <= len(created)
-    process = Controllers(world)
+        environment.restart()
+        assert len(ec2.instances) <= len(created)
+    process = Controllers(environment)
     moments.kill_at(0)
-    process.start(await _stored(world), script.get("late", 0.0))
+    process.start(await _stored(environment), script.get("late", 0.0))
     await process.settled()
     needed = moments.count
     await asyncio.sleep(600)
     given_up += process.given_up
     await process.die()
-    _judge(await _stored(world), ec2, len(created))
+    _judge(await _stored(environment), ec2, len(created))
     return needed, given_up
 
 
-def _disturb(world: World, chance: random.Random) -> None:
+def _disturb(environment: LaunchEnvironment, chance: random.Random) -> None:
     """Between two processes the world goes on: addresses are counted anew, so a request made again differs."""
-    world.addresses.set_free({subnet: chance.randint(0, 200) for subnet in ("s-a1", "s-a2", "s-b")})
+    environment.addresses.set_free({subnet: chance.randint(0, 200) for subnet in ("s-a1", "s-a2", "s-b")})
 
 
-def _judge(claims: list[NodeClaim], ec2: SmallEc2, asked: int) -> None:
+def _judge(claims: list[NodeClaim], ec2: FakeEc2, asked: int) -> None:
     owned = Counter(nodeclaim.status.provider_id for nodeclaim in claims)
     alive = {instance_info.provider_id_of(info) for info in ec2.alive}
     assert "" not in owned, "every claim that lives has a machine"
     assert set(owned.values()) <= {1}, "no machine has two claims"
     assert set(owned) == alive, "no machine is without a claim, none is missing"
-    assert len(ec2.machines) <= asked, "nothing was bought that nobody asked for"
+    assert len(ec2.instances) <= asked, "nothing was bought that nobody asked for"
     assert all(len(request.client_token) <= 64 for request in ec2.fleets)
 
 
@@ -234,13 +236,13 @@ def test_a_launch_that_nobody_disturbs_is_one_fleet() -> None:
     assert (moments > 10, given_up) == (True, [])
 
 
-@pytest.mark.parametrize("shown_after", [0, 15], ids=["shown at once", "shown after 15 s"])
-def test_killed_at_any_moment_every_claim_gets_its_one_instance(shown_after: int) -> None:
+@pytest.mark.parametrize("visible_after", [0, 15], ids=["shown at once", "shown after 15 s"])
+def test_killed_at_any_moment_every_claim_gets_its_one_instance(visible_after: int) -> None:
     """Issue 8, idempotent money: all await points of three claims' launch, one after another."""
-    late = timedelta(seconds=shown_after)
-    moments, _ = _run(0, claims=3, kills=(), shown_after=late)
+    late = timedelta(seconds=visible_after)
+    moments, _ = _run(0, claims=3, kills=(), visible_after=late)
     for fatal in range(1, moments + 1):
-        _, given_up = _run(fatal, claims=3, kills=(fatal,), shown_after=late)
+        _, given_up = _run(fatal, claims=3, kills=(fatal,), visible_after=late)
         assert given_up == [], f"killed at {fatal}"
 
 
@@ -253,7 +255,7 @@ def test_killed_again_and_again_nothing_is_bought_twice_and_nothing_is_left(seed
         seed,
         claims=chance.randint(1, 6),
         kills=kills,
-        shown_after=timedelta(seconds=chance.choice((0, 1, 5, 20))),
+        visible_after=timedelta(seconds=chance.choice((0, 1, 5, 20))),
         disturbed=chance.random() < 0.5,
         deleted=chance.choice((0.0, 0.0, 0.4)),
         down=chance.choice((0.0, 35.0, 300.0)),
@@ -271,21 +273,21 @@ def _scarce(chance: random.Random) -> dict[tuple[str, str, str], float]:
 def test_a_request_that_differs_is_refused_by_its_token_and_what_it_bought_is_adopted() -> None:
     """The answer is lost, subnets change, EC2 shows the instances late: IdempotentParameterMismatch, then they are found."""
 
-    async def scene(world: World) -> None:
-        asked = await world.claim("one", uid="")
-        world.ec2.shown_after = timedelta(seconds=10)
-        world.ec2.gate = _lose_first_answers(len(RETRY_PAUSES_SECONDS) + 1)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked = await environment.claim("one", uid="")
+        environment.ec2.visible_after = timedelta(seconds=10)
+        environment.ec2.gate = _lose_first_answers(len(RETRY_PAUSES_SECONDS) + 1)
         with pytest.raises(ProviderError, match="Timeout"):
-            await world.launcher.launch(asked, CLASS, TYPES)
-        world.addresses.set_free({"s-a2": 100})
-        world.restart()
-        world.ec2.shown_after = timedelta(0)
-        nodeclaim = await world.kube.get(NODE_CLAIM, "one")
-        instance = await world.launcher.launch(nodeclaim, CLASS, TYPES)
-        assert len(world.ec2.machines) == len(world.ec2.fleets) == 1
-        assert instance.provider_id == instance_info.provider_id_of(world.ec2.alive[0])
+            await environment.launcher.launch(asked, CLASS, TYPES)
+        environment.addresses.set_free({"s-a2": 100})
+        environment.restart()
+        environment.ec2.visible_after = timedelta(0)
+        nodeclaim = await environment.kube.get(NODE_CLAIM, "one")
+        instance = await environment.launcher.launch(nodeclaim, CLASS, TYPES)
+        assert len(environment.ec2.instances) == len(environment.ec2.fleets) == 1
+        assert instance.provider_id == instance_info.provider_id_of(environment.ec2.alive[0])
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def _lose_first_answers(count: int) -> Gate:
@@ -301,141 +303,147 @@ def _lose_first_answers(count: int) -> Gate:
 
 
 def test_an_answer_lost_once_is_asked_for_again_under_the_same_token() -> None:
-    async def scene(world: World) -> None:
-        asked = await world.claim("one", uid="")
-        world.ec2.gate = _lose_first_answers(1)
-        await world.launcher.launch(asked, CLASS, TYPES)
-        assert (world.ec2.calls["CreateFleet"], len(world.ec2.machines)) == (2, 1)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked = await environment.claim("one", uid="")
+        environment.ec2.gate = _lose_first_answers(1)
+        await environment.launcher.launch(asked, CLASS, TYPES)
+        assert (environment.ec2.calls["CreateFleet"], len(environment.ec2.instances)) == (2, 1)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_throttled_launches_wait_and_are_not_lost() -> None:
     """Issue 8: RequestLimitExceeded."""
 
-    async def scene(world: World) -> None:
-        asked = await world.claim("one", uid="")
-        world.ec2.faults["CreateFleet"] = [AwsError("RequestLimitExceeded", "slow down") for _ in range(3)]
-        await world.launcher.launch(asked, CLASS, TYPES)
-        assert len(world.ec2.machines) == 1
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked = await environment.claim("one", uid="")
+        environment.ec2.faults["CreateFleet"] = [AwsError("RequestLimitExceeded", "slow down") for _ in range(3)]
+        await environment.launcher.launch(asked, CLASS, TYPES)
+        assert len(environment.ec2.instances) == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_who_gives_up_waiting_finds_the_instance_when_asking_again() -> None:
     """OPS-733: a create that is cut off has done its work all the same."""
 
-    async def scene(world: World) -> None:
-        asked = await world.claim("one", uid="")
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked = await environment.claim("one", uid="")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
-                await world.launcher.launch(asked, CLASS, TYPES)
-        first = await world.launcher.launch(asked, CLASS, TYPES)
-        assert await world.launcher.launch(asked, CLASS, TYPES) == first
-        assert len(world.ec2.machines) == 1
+                await environment.launcher.launch(asked, CLASS, TYPES)
+        first = await environment.launcher.launch(asked, CLASS, TYPES)
+        assert await environment.launcher.launch(asked, CLASS, TYPES) == first
+        assert len(environment.ec2.instances) == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_refused_claim_takes_part_in_a_new_purchase() -> None:
     """A fleet that answered with errors alone is settled: its token would only bring the same errors."""
 
-    async def scene(world: World) -> None:
-        asked = await world.claim("one", uid="")
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked = await environment.claim("one", uid="")
         error = FleetError(error_code="UnauthorizedOperation", error_message="no")
-        world.ec2.extra_errors = (error,)
-        world.ec2.free = {(instance_type.name, zone, "spot"): 0 for instance_type in TYPES for zone in "ab"}
+        environment.ec2.extra_errors = (error,)
+        environment.ec2.free = {(instance_type.name, zone, "spot"): 0 for instance_type in TYPES for zone in "ab"}
         with pytest.raises(LaunchFailed) as refused:
-            await world.launcher.launch(asked, CLASS, TYPES)
+            await environment.launcher.launch(asked, CLASS, TYPES)
         assert refused.value.reason == "Unauthorized"
-        first = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[aws_labels.LAUNCH_BATCH]
-        world.ec2.free, world.ec2.extra_errors = {}, ()
-        await world.launcher.launch(await world.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
-        second = (await world.kube.get(NODE_CLAIM, "one")).metadata.annotations[aws_labels.LAUNCH_BATCH]
+        first = (await environment.kube.get(NODE_CLAIM, "one")).metadata.annotations[aws_labels.LAUNCH_BATCH]
+        environment.ec2.free, environment.ec2.extra_errors = {}, ()
+        await environment.launcher.launch(await environment.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
+        second = (await environment.kube.get(NODE_CLAIM, "one")).metadata.annotations[aws_labels.LAUNCH_BATCH]
         assert first != second
-        assert [request.client_token for request in world.ec2.fleets] == [first, second]
+        assert [request.client_token for request in environment.ec2.fleets] == [first, second]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -> None:
-    async def scene(world: World) -> None:
-        claims = [await world.claim(name, uid="") for name in ("one", "two")]
-        await asyncio.gather(*(world.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims))
-        world.restart()
-        nodeclaims = [await world.kube.get(NODE_CLAIM, name) for name in ("one", "two")]
-        instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in nodeclaims))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        claims = [await environment.claim(name, uid="") for name in ("one", "two")]
+        await asyncio.gather(*(environment.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims))
+        environment.restart()
+        nodeclaims = [await environment.kube.get(NODE_CLAIM, name) for name in ("one", "two")]
+        instances = await asyncio.gather(
+            *(environment.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in nodeclaims)
+        )
         assert {instance.provider_id for instance in instances} == {
-            instance_info.provider_id_of(info) for info in world.ec2.alive
+            instance_info.provider_id_of(info) for info in environment.ec2.alive
         }
-        assert len(world.ec2.machines) == 2
+        assert len(environment.ec2.instances) == 2
         assert {instance.labels[labels.CAPACITY_TYPE] for instance in instances} == {"spot"}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("loser", [0, 1])
 def test_a_claim_that_lost_its_provider_id_gets_its_own_instance_back(loser: int) -> None:
-    async def scene(world: World) -> None:
-        claims = [await world.claim(name, uid="") for name in ("one", "two")]
-        instances = await asyncio.gather(*(world.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims))
-        await world.own(claims[1 - loser], instance_info.parse_instance_id(instances[1 - loser].provider_id))
-        world.restart()
-        lost = await world.kube.get(NODE_CLAIM, claims[loser].metadata.name)
-        assert (await world.launcher.launch(lost, CLASS, TYPES)).provider_id == instances[loser].provider_id
+    async def scenario(environment: LaunchEnvironment) -> None:
+        claims = [await environment.claim(name, uid="") for name in ("one", "two")]
+        instances = await asyncio.gather(
+            *(environment.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims)
+        )
+        await environment.set_provider_id(
+            claims[1 - loser], instance_info.parse_instance_id(instances[1 - loser].provider_id)
+        )
+        environment.restart()
+        lost = await environment.kube.get(NODE_CLAIM, claims[loser].metadata.name)
+        assert (await environment.launcher.launch(lost, CLASS, TYPES)).provider_id == instances[loser].provider_id
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_claim_that_goes_before_the_purchase_falls_out_of_it() -> None:
-    async def scene(world: World) -> None:
-        claims = [await world.claim(name, uid="") for name in ("one", "two")]
-        waiting = [asyncio.ensure_future(world.launcher.launch(nodeclaim, CLASS, TYPES)) for nodeclaim in claims]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        claims = [await environment.claim(name, uid="") for name in ("one", "two")]
+        waiting = [asyncio.ensure_future(environment.launcher.launch(nodeclaim, CLASS, TYPES)) for nodeclaim in claims]
         await asyncio.sleep(0)
-        await world.kube.delete(NODE_CLAIM, "two")
+        await environment.kube.delete(NODE_CLAIM, "two")
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(results[1], ProviderError)
-        assert len(world.ec2.machines) == 1
+        assert len(environment.ec2.instances) == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_claim_behind_the_times_joins_the_purchase_it_is_in_instead_of_a_second_one() -> None:
     """A new leader's watch may not show yet what the old one wrote."""
 
-    async def scene(world: World) -> None:
-        asked = await world.claim("one", uid="")
-        await world.launcher.launch(asked, CLASS, TYPES)
-        world.restart()
-        await world.launcher.launch(asked, CLASS, TYPES)
-        assert len(world.ec2.machines) == 1
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked = await environment.claim("one", uid="")
+        await environment.launcher.launch(asked, CLASS, TYPES)
+        environment.restart()
+        await environment.launcher.launch(asked, CLASS, TYPES)
+        assert len(environment.ec2.instances) == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_instances_that_never_show_end_the_wait() -> None:
     """A fleet that made nothing, asked for differently after the crash: its claim is planned anew."""
 
-    async def scene(world: World) -> None:
-        asked = await world.claim("one", uid="")
-        world.ec2.answers[batch_id([asked])] = (b"another request", FleetAnswer(fleet_id="fleet-0"))
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked = await environment.claim("one", uid="")
+        environment.ec2.answers[batch_id([asked])] = (b"another request", FleetAnswer(fleet_id="fleet-0"))
         with pytest.raises(InsufficientCapacity, match="made no instance"):
-            await world.launcher.launch(asked, CLASS, TYPES)
-        assert world.ec2.machines == {}
+            await environment.launcher.launch(asked, CLASS, TYPES)
+        assert environment.ec2.instances == {}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_claims_nobody_can_read_hold_up_an_interrupted_launch_but_no_new_one() -> None:
-    async def scene(world: World) -> None:
-        asked, _ = [await world.claim(name, uid="") for name in ("one", "broken")]
-        await world.launcher.launch(asked, CLASS, TYPES)
-        claims = world.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        world.kube.server.update_any(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
-        world.restart()
+    async def scenario(environment: LaunchEnvironment) -> None:
+        asked, _ = [await environment.claim(name, uid="") for name in ("one", "broken")]
+        await environment.launcher.launch(asked, CLASS, TYPES)
+        claims = environment.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
+        environment.kube.server.update_any(claims, "", "broken", lambda body: {**body, "status": {"nodeName": 5}})
+        environment.restart()
         with pytest.raises(ProviderError, match="nobody can read: broken"):
-            await world.launcher.launch(await world.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
-        await world.launcher.launch(await world.claim("new", uid=""), CLASS, TYPES)
-        assert len(world.ec2.machines) == 2
+            await environment.launcher.launch(await environment.kube.get(NODE_CLAIM, "one"), CLASS, TYPES)
+        await environment.launcher.launch(await environment.claim("new", uid=""), CLASS, TYPES)
+        assert len(environment.ec2.instances) == 2
 
-    play(scene)
+    run_scenario(scenario)

@@ -18,11 +18,11 @@ from karpenter.providers.aws.instance.launch_templates import (
     launch_template_content,
     template_data,
 )
-from support.launch_cases import (
+from support.launch_environment import (
     CLUSTER,
-    World,
+    LaunchEnvironment,
     node_class,
-    play,
+    run_scenario,
 )
 
 
@@ -37,43 +37,43 @@ WANTED = launch_template_content(data_of(), {aws_labels.CLUSTER_TAG: "c", aws_la
 def test_a_template_is_made_once_and_found_by_others() -> None:
     """AWS-T480, AWS-482."""
 
-    async def scene(world: World) -> None:
-        await asyncio.gather(*(world.templates.ensure(WANTED) for _ in range(5)))
-        assert world.ec2.calls["CreateLaunchTemplate"] == 1
-        again = LaunchTemplateProvider(world.ec2, CLUSTER, world.clock)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await asyncio.gather(*(environment.templates.ensure(WANTED) for _ in range(5)))
+        assert environment.ec2.calls["CreateLaunchTemplate"] == 1
+        again = LaunchTemplateProvider(environment.ec2, CLUSTER, environment.clock)
         await again.ensure(WANTED)
-        assert world.ec2.calls["CreateLaunchTemplate"] == 1
-        made, _ = world.ec2.templates[WANTED.name]
+        assert environment.ec2.calls["CreateLaunchTemplate"] == 1
+        made, _ = environment.ec2.templates[WANTED.name]
         assert tag_map(made.tags)[aws_labels.NODE_CLASS] == "default"
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_template_made_by_a_call_whose_answer_was_lost_is_as_good() -> None:
-    async def scene(world: World) -> None:
-        world.ec2.faults["CreateLaunchTemplate"] = [
+    async def scenario(environment: LaunchEnvironment) -> None:
+        environment.ec2.faults["CreateLaunchTemplate"] = [
             AwsError("InvalidLaunchTemplateName.AlreadyExistsException", "it exists")
         ]
-        assert await world.templates.ensure(WANTED) == WANTED.name
+        assert await environment.templates.ensure(WANTED) == WANTED.name
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_templates_stay_while_they_are_used_and_go_hours_later() -> None:
     """AWS-T481 with the Beyond of AWS-483."""
 
-    async def scene(world: World) -> None:
-        await world.templates.ensure(WANTED)
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await environment.templates.ensure(WANTED)
         await asyncio.sleep(TEMPLATE_UNUSED_FOR.total_seconds() - 60)
-        assert await world.templates.collect_garbage(["default"]) == ()
-        await world.templates.ensure(WANTED)
+        assert await environment.templates.collect_garbage(["default"]) == ()
+        await environment.templates.ensure(WANTED)
         await asyncio.sleep(TEMPLATE_UNUSED_FOR.total_seconds() - 60)
-        assert await world.templates.collect_garbage(["default"]) == ()
+        assert await environment.templates.collect_garbage(["default"]) == ()
         await asyncio.sleep(timedelta(hours=1).total_seconds())
-        assert await world.templates.collect_garbage(["default"]) == (WANTED.name,)
-        assert world.ec2.templates == {}
+        assert await environment.templates.collect_garbage(["default"]) == (WANTED.name,)
+        assert environment.ec2.templates == {}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_templates_beyond_the_share_of_the_quota_go_the_least_recently_used_first() -> None:
@@ -85,68 +85,70 @@ def test_templates_beyond_the_share_of_the_quota_go_the_least_recently_used_firs
         for number in range(MAX_TEMPLATES + 20)
     ]
 
-    async def scene(world: World) -> None:
+    async def scenario(environment: LaunchEnvironment) -> None:
         for content in contents[:-5]:
-            await world.templates.ensure(content)
-        assert world.templates.is_collection_due
-        assert await world.templates.collect_garbage(["default"]) == ()
+            await environment.templates.ensure(content)
+        assert environment.templates.is_collection_due
+        assert await environment.templates.collect_garbage(["default"]) == ()
         await asyncio.sleep(TEMPLATE_IN_USE_FOR.total_seconds() + 1)
         for content in (*contents[:3], *contents[-5:]):
-            await world.templates.ensure(content)
-        deleted = await world.templates.collect_garbage(["default"])
+            await environment.templates.ensure(content)
+        deleted = await environment.templates.collect_garbage(["default"])
         assert set(deleted) == {content.name for content in contents[3:23]}
-        assert (world.templates.count, len(world.ec2.templates)) == (MAX_TEMPLATES, MAX_TEMPLATES)
-        assert not world.templates.is_collection_due
+        assert (environment.templates.count, len(environment.ec2.templates)) == (MAX_TEMPLATES, MAX_TEMPLATES)
+        assert not environment.templates.is_collection_due
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_templates_of_a_class_that_is_no_more_go_at_once() -> None:
-    async def scene(world: World) -> None:
-        await world.templates.ensure(WANTED)
-        assert await world.templates.collect_garbage(["another"]) == (WANTED.name,)
-        assert world.ec2.templates == {}
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await environment.templates.ensure(WANTED)
+        assert await environment.templates.collect_garbage(["another"]) == (WANTED.name,)
+        assert environment.ec2.templates == {}
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_new_leader_knows_the_templates_there_are() -> None:
     """AWS-484; a template it never used ages from then on."""
 
-    async def scene(world: World) -> None:
-        await world.templates.ensure(WANTED)
-        world.restart()
-        await world.templates.hydrate()
-        asked = world.ec2.calls["DescribeLaunchTemplates"]
-        await world.templates.ensure(WANTED)
-        assert world.ec2.calls["DescribeLaunchTemplates"] == asked
-        world.ec2.faults["DescribeLaunchTemplates"] = [AwsError("RequestLimitExceeded", "slow down")]
-        await world.templates.hydrate()
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await environment.templates.ensure(WANTED)
+        environment.restart()
+        await environment.templates.hydrate()
+        asked = environment.ec2.calls["DescribeLaunchTemplates"]
+        await environment.templates.ensure(WANTED)
+        assert environment.ec2.calls["DescribeLaunchTemplates"] == asked
+        environment.ec2.faults["DescribeLaunchTemplates"] = [AwsError("RequestLimitExceeded", "slow down")]
+        await environment.templates.hydrate()
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_after_the_end_of_a_class_one_of_its_name_makes_its_own_templates() -> None:
-    async def scene(world: World) -> None:
-        await world.templates.ensure(WANTED)
-        world.ec2.templates.clear()
-        world.templates.forget_class("another")
-        await world.templates.ensure(WANTED)
-        assert world.ec2.templates == {}
-        world.templates.forget_class("default")
-        await world.templates.ensure(WANTED)
-        assert list(world.ec2.templates) == [WANTED.name]
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await environment.templates.ensure(WANTED)
+        environment.ec2.templates.clear()
+        environment.templates.forget_class("another")
+        await environment.templates.ensure(WANTED)
+        assert environment.ec2.templates == {}
+        environment.templates.forget_class("default")
+        await environment.templates.ensure(WANTED)
+        assert list(environment.ec2.templates) == [WANTED.name]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_template_that_is_gone_already_is_no_fault() -> None:
     """AWS-T492."""
 
-    async def scene(world: World) -> None:
-        await world.templates.ensure(WANTED)
-        world.ec2.faults["DeleteLaunchTemplate"] = [AwsError("InvalidLaunchTemplateId.NotFound", "no such template")]
-        assert await world.templates.collect_garbage(()) == (WANTED.name,)
-        assert world.ec2.calls["DeleteLaunchTemplate"] == 1
+    async def scenario(environment: LaunchEnvironment) -> None:
+        await environment.templates.ensure(WANTED)
+        environment.ec2.faults["DeleteLaunchTemplate"] = [
+            AwsError("InvalidLaunchTemplateId.NotFound", "no such template")
+        ]
+        assert await environment.templates.collect_garbage(()) == (WANTED.name,)
+        assert environment.ec2.calls["DeleteLaunchTemplate"] == 1
 
-    play(scene)
+    run_scenario(scenario)

@@ -29,12 +29,12 @@ from karpenter.providers.aws.instance.launch_templates import (
     template_data,
 )
 from karpenter.providers.contract import LaunchFailed
-from support.launch_cases import (
+from support.launch_environment import (
     CLUSTER,
-    RESERVED_OR_NOT,
-    SPOT_OR_NOT,
+    RESERVED_OR_ON_DEMAND,
+    SPOT_OR_ON_DEMAND,
     claim,
-    machine,
+    ec2_type,
     node_class,
     offering,
     planned,
@@ -248,15 +248,15 @@ def template_names(*args: Any, **more: Any) -> list[str]:
     return [template_plan.content.name for template_plan in planned(*args, **more).templates]
 
 
-LARGE = machine("m5.large")
+LARGE = ec2_type("m5.large")
 
 
 def test_types_with_different_pods_or_images_have_different_templates() -> None:
     """AWS-T482, AWS-T483."""
-    assert len(template_names(claim(), (LARGE, machine("m5.xlarge", pods=58)))) == 2
-    both = planned(claim(), (LARGE, machine("m6g.large", arch="arm64")))
+    assert len(template_names(claim(), (LARGE, ec2_type("m5.xlarge", pods=58)))) == 2
+    both = planned(claim(), (LARGE, ec2_type("m6g.large", arch="arm64")))
     assert {template_plan.content.data.image_id for template_plan in both.templates} == {"ami-x86", "ami-arm"}
-    assert len(template_names(claim(), (LARGE, machine("c5.large")))) == 1
+    assert len(template_names(claim(), (LARGE, ec2_type("c5.large")))) == 1
 
 
 def test_the_order_of_labels_and_groups_changes_nothing() -> None:
@@ -294,7 +294,7 @@ def test_what_an_instance_is_made_of_changes_the_template(changed: Any) -> None:
 )
 def test_a_claim_that_names_the_driver_of_efa_gets_interfaces(drivers: str, count: int) -> None:
     """K15-A52, K15-A149: also in what is recorded of the instance."""
-    types = (machine("m5.large"),)
+    types = (ec2_type("m5.large"),)
     made = planned(claim(annotations={labels.REQUESTED_DRA_DRIVERS: drivers}), types)
     contents = [template.content.data for template in made.templates]
     kinds = [[each.get("InterfaceType") for each in wire(data)["NetworkInterfaces"]] for data in contents]
@@ -303,7 +303,7 @@ def test_a_claim_that_names_the_driver_of_efa_gets_interfaces(drivers: str, coun
 
 
 def roomy(resource: str) -> Any:
-    return machine("m5.large", capacity={resource: "4"})
+    return ec2_type("m5.large", capacity={resource: "4"})
 
 
 def test_a_template_is_named_after_its_content() -> None:
@@ -316,9 +316,11 @@ def test_a_template_is_named_after_its_content() -> None:
 def test_reserved_launches_have_a_template_per_reservation() -> None:
     """AWS-481, AWS-448: and only its own offering."""
     sold = [reserved("a", 1e-8, 3, "cr-1"), reserved("b", 1e-8, 3, "cr-2"), offering(labels.ON_DEMAND, "a", 0.1)]
-    plan = planned(claim("one", RESERVED_OR_NOT), (machine("m5.large", offerings=sold),))
+    plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("m5.large", offerings=sold),))
     assert sorted(
-        (way.reservation, way.zone) for template_plan in plan.templates for way in template_plan.offerings
+        (override.reservation, override.zone)
+        for template_plan in plan.templates
+        for override in template_plan.offerings
     ) == [
         ("cr-1", "a"),
         ("cr-2", "b"),
@@ -345,15 +347,15 @@ def test_a_class_that_lacks_something_cannot_be_launched_from(
 def test_types_no_image_runs_on_are_named_with_the_images() -> None:
     """AWS-485."""
     with pytest.raises(LaunchFailed, match="ami-x86, ami-arm"):
-        planned(claim(), (machine("odd.large", arch="riscv"),))
+        planned(claim(), (ec2_type("odd.large", arch="riscv"),))
 
 
 def test_the_lowest_partition_is_a_number() -> None:
     """AWS-500 Beyond, AWS-611: 10 is not below 2."""
     group = {aws_labels.PLACEMENT_GROUP_ID: ("pg-1",), aws_labels.PLACEMENT_GROUP_PARTITION: ("2", "10")}
     plan = planned(
-        claim("one", {**SPOT_OR_NOT, aws_labels.PLACEMENT_GROUP_PARTITION: ("10", "2")}),
-        (machine("m5.large", more=group),),
+        claim("one", {**SPOT_OR_ON_DEMAND, aws_labels.PLACEMENT_GROUP_PARTITION: ("10", "2")}),
+        (ec2_type("m5.large", more=group),),
     )
     placement = plan.templates[0].content.data.placement
     assert placement is not None

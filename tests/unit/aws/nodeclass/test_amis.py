@@ -12,8 +12,8 @@ from karpenter.providers.aws.ec2_descriptions import ImageInfo
 from karpenter.providers.aws.nodeclass import ami_selection
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from karpenter.providers.aws.userdata.ami_families import effective_ami_family
-from support.ec2_class_services import THROTTLED
-from support.ec2_classes import Classes
+from support.fake_node_class_services import THROTTLED
+from support.node_class_environment import NodeClassEnvironment
 
 EKS = "/aws/service/eks/optimized-ami"
 
@@ -94,17 +94,17 @@ def test_an_alias_is_refused_where_no_images_are_published(alias: str, kubernete
     assert (ami_selection.unsupported_reason(ami_selection.parse_alias(alias), kubernetes) == "") is supported
 
 
-def released(world: Classes, *missing: str) -> Classes:
+def released(environment: NodeClassEnvironment, *missing: str) -> NodeClassEnvironment:
     """All images of al2023@latest but those whose parameter contains one of these."""
-    for number, name in enumerate(names("al2023@latest", world.cluster.version)):
+    for number, name in enumerate(names("al2023@latest", environment.cluster.version)):
         if not any(text in name for text in missing):
             arch = "arm64" if "/arm64/" in name else "x86_64"
-            world.ssm.values[name] = f"ami-{number}"
+            environment.ssm.values[name] = f"ami-{number}"
             date = "2025-01-01T00:00:00Z"
-            world.ec2.images.append(
+            environment.ec2.images.append(
                 ImageInfo(image_id=f"ami-{number}", name=f"release-{number}", architecture=arch, creation_date=date)
             )
-    return world
+    return environment
 
 
 LATEST = {"ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),), "ami_family": None}
@@ -112,20 +112,20 @@ LATEST = {"ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),), "ami_
 
 async def test_a_custom_class_takes_the_images_of_an_alias() -> None:
     """AWS-203: the alias decides the images; user data is the owner's own, as for all custom classes."""
-    world = released(Classes().stocked())
-    await world.create(**{**LATEST, "ami_family": "Custom"})
-    await world.look()
-    node_class = await world.get()
+    environment = released(NodeClassEnvironment().with_resources())
+    await environment.create(**{**LATEST, "ami_family": "Custom"})
+    await environment.reconcile()
+    node_class = await environment.get()
     assert [ami.id for ami in node_class.status.amis] == ["ami-0", "ami-1", "ami-2", "ami-3", "ami-4"]
     assert effective_ami_family(node_class.spec) == "Custom"
 
 
 async def test_an_alias_becomes_one_entry_per_sort_of_instance() -> None:
     """AWS-T180, AWS-183"""
-    world = released(Classes().stocked())
-    await world.create(**LATEST)
-    await world.look()
-    amis = (await world.get()).status.amis
+    environment = released(NodeClassEnvironment().with_resources())
+    await environment.create(**LATEST)
+    await environment.reconcile()
+    amis = (await environment.get()).status.amis
     assert [ami.id for ami in amis] == ["ami-0", "ami-1", "ami-2", "ami-3", "ami-4"]
     standard = {
         image_requirement.key: (image_requirement.operator, image_requirement.values)
@@ -136,75 +136,75 @@ async def test_an_alias_becomes_one_entry_per_sort_of_instance() -> None:
         "karpenter.k8s.aws/instance-gpu-count": ("DoesNotExist", ()),
         "karpenter.k8s.aws/instance-accelerator-count": ("DoesNotExist", ()),
     }
-    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
-    (event,) = world.recorder.of("AliasResolved")
+    assert await environment.condition("AMIsReady") == ("True", "AMIsReady")
+    (event,) = environment.recorder.of("AliasResolved")
     assert event.startswith("alias al2023@latest stands for ami-0 (release-0), ")
 
 
 async def test_a_sort_of_instance_without_an_image_is_left_out() -> None:
     """AWS-T181"""
-    world = released(Classes().stocked(), "x86_64/nvidia")
-    await world.create(**LATEST)
-    await world.look()
-    assert [ami.id for ami in (await world.get()).status.amis] == ["ami-0", "ami-2", "ami-3", "ami-4"]
+    environment = released(NodeClassEnvironment().with_resources(), "x86_64/nvidia")
+    await environment.create(**LATEST)
+    await environment.reconcile()
+    assert [ami.id for ami in (await environment.get()).status.amis] == ["ami-0", "ami-2", "ami-3", "ami-4"]
 
 
 async def test_an_image_that_cannot_be_asked_for_now_is_not_taken_for_missing() -> None:
     """A class that lost an image for a moment would let its machines drift."""
-    world = released(Classes().stocked())
-    await world.create(**LATEST)
-    await world.look()
-    before = (await world.get()).status.amis
-    world.clock.forward(hours=25)
-    world.ssm.refusals["GetParameter"] = lambda name: THROTTLED if "neuron" in name else None
+    environment = released(NodeClassEnvironment().with_resources())
+    await environment.create(**LATEST)
+    await environment.reconcile()
+    before = (await environment.get()).status.amis
+    environment.clock.advance(hours=25)
+    environment.ssm.refusals["GetParameter"] = lambda name: THROTTLED if "neuron" in name else None
     with pytest.raises(NodeClassReconcileFailed):
-        await world.look()
-    assert (await world.get()).status.amis == before
-    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
+        await environment.reconcile()
+    assert (await environment.get()).status.amis == before
+    assert await environment.condition("AMIsReady") == ("True", "AMIsReady")
 
 
 async def test_an_alias_without_any_image_is_told_and_tried_again() -> None:
     """AWS-180"""
-    world = Classes().stocked()
-    await world.create(**LATEST)
+    environment = NodeClassEnvironment().with_resources()
+    await environment.create(**LATEST)
     with pytest.raises(NodeClassReconcileFailed, match='failed to discover any AMIs for alias "al2023@latest"'):
-        await world.look()
-    assert await world.condition("AMIsReady") == ("False", "AMINotFound")
+        await environment.reconcile()
+    assert await environment.condition("AMIsReady") == ("False", "AMINotFound")
 
 
 async def test_an_unsupported_alias_is_told_and_not_tried_again() -> None:
     """AWS-T084, API-660, API-S174: al2 ends with Kubernetes 1.32."""
-    world = Classes().stocked()
-    world.cluster = replace(world.cluster, version="1.33")
-    await world.create(ami_selector_terms=(AMISelectorTerm(alias="al2@latest"),), ami_family=None)
-    assert await world.look() is None
-    assert await world.condition("AMIsReady") == ("False", "UnsupportedAlias")
-    assert world.ssm.calls == []
+    environment = NodeClassEnvironment().with_resources()
+    environment.cluster = replace(environment.cluster, version="1.33")
+    await environment.create(ami_selector_terms=(AMISelectorTerm(alias="al2@latest"),), ami_family=None)
+    assert await environment.reconcile() is None
+    assert await environment.condition("AMIsReady") == ("False", "UnsupportedAlias")
+    assert environment.ssm.calls == []
 
 
 async def test_images_that_appear_later_are_found_without_a_change_of_the_class() -> None:
     """AWS-T083"""
-    world = Classes().stocked()
-    images, world.ec2.images = world.ec2.images, []
-    await world.create()
-    assert await world.look() == 60
-    assert await world.condition("AMIsReady") == ("False", "AMINotFound")
-    world.ec2.images = images
-    world.clock.forward(seconds=60)
-    await world.look()
-    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
-    assert await world.condition("Ready") == ("True", "Ready")
+    environment = NodeClassEnvironment().with_resources()
+    images, environment.ec2.images = environment.ec2.images, []
+    await environment.create()
+    assert await environment.reconcile() == 60
+    assert await environment.condition("AMIsReady") == ("False", "AMINotFound")
+    environment.ec2.images = images
+    environment.clock.advance(seconds=60)
+    await environment.reconcile()
+    assert await environment.condition("AMIsReady") == ("True", "AMIsReady")
+    assert await environment.condition("Ready") == ("True", "Ready")
 
 
 @pytest.mark.parametrize("value", [None, "not-an-ami"])
 async def test_a_parameter_that_holds_no_image_is_skipped(value: str | None) -> None:
     """AWS-T189, AWS-192"""
-    world = Classes().stocked()
+    environment = NodeClassEnvironment().with_resources()
     if value is not None:
-        world.ssm.values["/own"] = value
-    await world.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
-    await world.look()
-    assert await world.condition("AMIsReady") == ("False", "AMINotFound")
+        environment.ssm.values["/own"] = value
+    await environment.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
+    await environment.reconcile()
+    assert await environment.condition("AMIsReady") == ("False", "AMINotFound")
 
 
 @pytest.mark.parametrize(
@@ -216,70 +216,74 @@ async def test_a_parameter_that_holds_no_image_is_skipped(value: str | None) -> 
 )
 async def test_ubuntu_without_terms_takes_the_images_of_canonical(settings: dict[str, str], path: str) -> None:
     """API-860, API-A41: of the cluster's minor version, for both architectures."""
-    world = Classes(**settings).stocked()
+    environment = NodeClassEnvironment(**settings).with_resources()
     for index, (arch, image_arch) in enumerate((("amd64", "x86_64"), ("arm64", "arm64"))):
-        world.ssm.values[path.format(version=world.cluster.version, arch=arch)] = f"ami-{index}"
-        world.ec2.images.append(ImageInfo(image_id=f"ami-{index}", architecture=image_arch))
-    await world.create(ami_family="Ubuntu", ami_selector_terms=())
-    await world.look()
-    assert {ami.id for ami in (await world.get()).status.amis} == {"ami-0", "ami-1"}
-    assert await world.condition("AMIsReady") == ("True", "AMIsReady")
+        environment.ssm.values[path.format(version=environment.cluster.version, arch=arch)] = f"ami-{index}"
+        environment.ec2.images.append(ImageInfo(image_id=f"ami-{index}", architecture=image_arch))
+    await environment.create(ami_family="Ubuntu", ami_selector_terms=())
+    await environment.reconcile()
+    assert {ami.id for ami in (await environment.get()).status.amis} == {"ami-0", "ami-1"}
+    assert await environment.condition("AMIsReady") == ("True", "AMIsReady")
 
 
 async def test_public_parameters_of_a_vendor_name_an_image_per_architecture() -> None:
     """AWS-942: a term for each architecture; the image's requirement is its architecture and nothing else."""
-    world = Classes().stocked()
+    environment = NodeClassEnvironment().with_resources()
     path = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
     for arch, image_arch in (("amd64", "x86_64"), ("arm64", "arm64")):
-        world.ssm.values[path.format(arch)] = f"ami-{arch}"
-        world.ec2.images.append(ImageInfo(image_id=f"ami-{arch}", architecture=image_arch))
+        environment.ssm.values[path.format(arch)] = f"ami-{arch}"
+        environment.ec2.images.append(ImageInfo(image_id=f"ami-{arch}", architecture=image_arch))
     terms = tuple(AMISelectorTerm(ssm_parameter=path.format(arch)) for arch in ("amd64", "arm64"))
-    await world.create(ami_family="Custom", ami_selector_terms=terms, user_data="x")
-    await world.look()
+    await environment.create(ami_family="Custom", ami_selector_terms=terms, user_data="x")
+    await environment.reconcile()
     found = {
         ami.id: [(entry.key, tuple(entry.values)) for entry in ami.requirements]
-        for ami in (await world.get()).status.amis
+        for ami in (await environment.get()).status.amis
     }
     assert found == {f"ami-{arch}": [("kubernetes.io/arch", (arch,))] for arch in ("amd64", "arm64")}
 
 
 async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
     """AWS-192"""
-    world = Classes().stocked()
-    world.ssm.refuse("GetParameter", AwsError("AccessDeniedException", "no", status=400))
-    await world.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
+    environment = NodeClassEnvironment().with_resources()
+    environment.ssm.refuse("GetParameter", AwsError("AccessDeniedException", "no", status=400))
+    await environment.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
     with pytest.raises(NodeClassReconcileFailed, match="AccessDeniedException"):
-        await world.look()
-    assert await world.condition("AMIsReady") == ("Unknown", "AwaitingReconciliation")
-    assert await world.message("AMIsReady") == "AccessDeniedException: no"
+        await environment.reconcile()
+    assert await environment.condition("AMIsReady") == ("Unknown", "AwaitingReconciliation")
+    assert await environment.message("AMIsReady") == "AccessDeniedException: no"
 
 
 async def test_a_parameter_of_the_users_is_read_every_five_minutes_and_only_behind_the_cache() -> None:
     """AWS-181, AWS-200 and its Beyond"""
-    world = Classes().stocked()
-    world.ssm.values["/own"] = "ami-1"
-    await world.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
+    environment = NodeClassEnvironment().with_resources()
+    environment.ssm.values["/own"] = "ami-1"
+    await environment.create(ami_selector_terms=(AMISelectorTerm(ssm_parameter="/own"),))
     for _ in range(10):
-        await world.look()
-        world.clock.forward(seconds=59)
-    assert len(world.ssm.calls) == 2
+        await environment.reconcile()
+        environment.clock.advance(seconds=59)
+    assert len(environment.ssm.calls) == 2
 
 
 async def test_the_newest_release_is_read_again_once_its_image_is_deprecated() -> None:
     """AWS-T191, AWS-182"""
-    world = released(Classes().stocked())
-    await world.create(**LATEST)
-    await world.create("pinned", ami_selector_terms=(AMISelectorTerm(alias="al2023@v1"),), ami_family=None)
+    environment = released(NodeClassEnvironment().with_resources())
+    await environment.create(**LATEST)
+    await environment.create("pinned", ami_selector_terms=(AMISelectorTerm(alias="al2023@v1"),), ami_family=None)
     for name in names("al2023@v1", "1.32"):
-        world.ssm.values[name] = "ami-0"
-    await world.look()
-    await world.look("pinned")
-    old = next(image_info for image_info in world.ec2.images if image_info.image_id == "ami-0")
-    world.ec2.images.remove(old)
-    world.ec2.images.append(ImageInfo(image_id="ami-0", architecture="x86_64", deprecation_time="2025-12-01T00:00:00Z"))
-    world.ssm.calls.clear()
-    world.clock.forward(minutes=30)
-    await world.made.parameters.discard_outdated()
-    await world.look()
-    await world.look("pinned")
-    assert world.ssm.asked("GetParameter") == [f"{EKS}/1.32/amazon-linux-2023/x86_64/standard/recommended/image_id"]
+        environment.ssm.values[name] = "ami-0"
+    await environment.reconcile()
+    await environment.reconcile("pinned")
+    old = next(image_info for image_info in environment.ec2.images if image_info.image_id == "ami-0")
+    environment.ec2.images.remove(old)
+    environment.ec2.images.append(
+        ImageInfo(image_id="ami-0", architecture="x86_64", deprecation_time="2025-12-01T00:00:00Z")
+    )
+    environment.ssm.calls.clear()
+    environment.clock.advance(minutes=30)
+    await environment.made.parameters.discard_outdated()
+    await environment.reconcile()
+    await environment.reconcile("pinned")
+    assert environment.ssm.asked("GetParameter") == [
+        f"{EKS}/1.32/amazon-linux-2023/x86_64/standard/recommended/image_id"
+    ]

@@ -1,4 +1,4 @@
-"""Whether a machine still is what its class describes (AWS-560 to AWS-568)."""
+"""Drift of an instance from its EC2NodeClass (AWS-560 to AWS-568)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_drift import (
     node_class_drift,
 )
 from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION, HASH_VERSION_ANNOTATION
-from support.ec2_classes import REFERENCE, TYPES
+from support.node_class_environment import REFERENCE, TYPES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BY_NAME = {instance_type.name: instance_type for instance_type in TYPES}
@@ -64,8 +64,8 @@ def stamp(value: str, version: str = "py1") -> dict[str, str]:
     return {HASH_ANNOTATION: value, HASH_VERSION_ANNOTATION: version}
 
 
-def machine(**changes: Any) -> DriftComparison:
-    """A machine that is as it should be, but for ``changes``."""
+def drift_comparison(**changes: Any) -> DriftComparison:
+    """The comparison of an instance without drift, with ``changes``."""
     instance = InstanceInfo(
         instance_id="i-1",
         instance_type="m5.large",
@@ -96,20 +96,20 @@ def classed(annotations: dict[str, str] | None = None, **status: Any) -> EC2Node
 
 
 def on(**fields: Any) -> InstanceInfo:
-    return replace(machine().instance, **fields)
+    return replace(drift_comparison().instance, **fields)
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        pytest.param(machine(), "", id="as-it-should-be"),
+        pytest.param(drift_comparison(), "", id="as-it-should-be"),
         pytest.param(
-            machine(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z")))),
+            drift_comparison(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z")))),
             "AMIDrift",
             id="AWS-T560",
         ),
         pytest.param(
-            machine(
+            drift_comparison(
                 node_class=classed(
                     amis=images(("ami-9", "arm64", "2025-06-01T00:00:00Z"), ("ami-1", "x86_64", "2025-01-01T00:00:00Z"))
                 )
@@ -118,40 +118,42 @@ def on(**fields: Any) -> InstanceInfo:
             id="AWS-T561",
         ),
         pytest.param(
-            machine(node_class=classed(amis=images(("ami-2", "arm64", "2025-06-01T00:00:00Z")))),
+            drift_comparison(node_class=classed(amis=images(("ami-2", "arm64", "2025-06-01T00:00:00Z")))),
             "AMIDrift",
             id="AWS-562-no-image-for-the-type",
         ),
         pytest.param(
-            machine(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"),))),
+            drift_comparison(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"),))),
             "SecurityGroupDrift",
             id="AWS-T562-AWS-563",
         ),
         pytest.param(
-            machine(node_class=classed(security_groups=(SecurityGroup(id="sg-2"), SecurityGroup(id="sg-1")))),
+            drift_comparison(node_class=classed(security_groups=(SecurityGroup(id="sg-2"), SecurityGroup(id="sg-1")))),
             "",
             id="AWS-T568",
         ),
-        pytest.param(machine(instance=on(subnet_id="subnet-9")), "SubnetDrift", id="AWS-T563-AWS-564"),
+        pytest.param(drift_comparison(instance=on(subnet_id="subnet-9")), "SubnetDrift", id="AWS-T563-AWS-564"),
         pytest.param(
-            machine(instance=on(capacity_reservation_id="cr-1", capacity_reservation_specification=RESERVED)),
+            drift_comparison(instance=on(capacity_reservation_id="cr-1", capacity_reservation_specification=RESERVED)),
             "CapacityReservationDrift",
             id="AWS-565",
         ),
-        pytest.param(machine(instance=on(capacity_reservation_id="cr-1")), "", id="AWS-523-merely-in-an-open-one"),
-        pytest.param(machine(group_id="pg-1"), "PlacementGroupDrift", id="AWS-T565"),
         pytest.param(
-            machine(group_id="", claim=claimed(**{"karpenter.k8s.aws/placement-group-id": "pg-1"})),
+            drift_comparison(instance=on(capacity_reservation_id="cr-1")), "", id="AWS-523-merely-in-an-open-one"
+        ),
+        pytest.param(drift_comparison(group_id="pg-1"), "PlacementGroupDrift", id="AWS-T565"),
+        pytest.param(
+            drift_comparison(group_id="", claim=claimed(**{"karpenter.k8s.aws/placement-group-id": "pg-1"})),
             "PlacementGroupDrift",
             id="AWS-566-group-taken-away",
         ),
         pytest.param(
-            machine(group_id="pg-1", claim=claimed(**{"karpenter.k8s.aws/placement-group-id": "pg-1"})),
+            drift_comparison(group_id="pg-1", claim=claimed(**{"karpenter.k8s.aws/placement-group-id": "pg-1"})),
             "",
             id="AWS-566-same-group",
         ),
         pytest.param(
-            machine(instance=on(subnet_id="subnet-9"), group_id=None),
+            drift_comparison(instance=on(subnet_id="subnet-9"), group_id=None),
             "SubnetDrift",
             id="AWS-567-the-first-reason-counts",
         ),
@@ -165,12 +167,12 @@ def test_the_first_difference_is_the_reason(found: DriftComparison, reason: str)
 @pytest.mark.parametrize(
     "drift_comparison",
     [
-        pytest.param(machine(claim=claimed(image="")), id="AWS-T572"),
-        pytest.param(machine(node_class=classed(amis=())), id="no-images"),
-        pytest.param(machine(node_class=classed(security_groups=())), id="no-groups"),
-        pytest.param(machine(node_class=classed(subnets=())), id="no-subnets"),
-        pytest.param(machine(types={}), id="unknown-type"),
-        pytest.param(machine(group_id=None), id="group-not-resolved"),
+        pytest.param(drift_comparison(claim=claimed(image="")), id="AWS-T572"),
+        pytest.param(drift_comparison(node_class=classed(amis=())), id="no-images"),
+        pytest.param(drift_comparison(node_class=classed(security_groups=())), id="no-groups"),
+        pytest.param(drift_comparison(node_class=classed(subnets=())), id="no-subnets"),
+        pytest.param(drift_comparison(types={}), id="unknown-type"),
+        pytest.param(drift_comparison(group_id=None), id="group-not-resolved"),
     ],
 )
 def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(drift_comparison: DriftComparison) -> None:
@@ -196,9 +198,11 @@ def test_the_message_says_what_changed() -> None:
     """AWS §12, its Beyond"""
     changed = node_class_drift(claimed(), classed(stamp("2")), lambda name, before, after: ("userData", "tags"))
     assert changed.message == "EC2NodeClass default was changed: userData, tags"
-    newer = machine(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z"))))
+    newer = drift_comparison(node_class=classed(amis=images(("ami-9", "x86_64", "2025-06-01T00:00:00Z"))))
     assert instance_drift(newer).message == "image ami-1 is not used any more for m5.large, but ami-9"
-    groups = machine(instance=on(security_groups=(GroupIdentifier(group_id="sg-1"), GroupIdentifier(group_id="sg-9"))))
+    groups = drift_comparison(
+        instance=on(security_groups=(GroupIdentifier(group_id="sg-1"), GroupIdentifier(group_id="sg-9")))
+    )
     assert instance_drift(groups).message == "security groups differ: +sg-2, -sg-9"
 
 
@@ -222,7 +226,7 @@ async def test_a_reservation_that_is_gone_is_confirmed_by_a_fresh_read(
     async def fresh() -> InstanceInfo:
         return read
 
-    assert await confirmed_drift(machine(instance=IN_GONE), fresh) == expected
+    assert await confirmed_drift(drift_comparison(instance=IN_GONE), fresh) == expected
 
 
 async def test_other_reasons_need_no_fresh_read() -> None:
@@ -231,9 +235,9 @@ async def test_other_reasons_need_no_fresh_read() -> None:
     async def fresh() -> InstanceInfo:
         raise AssertionError("not asked for")
 
-    assert (await confirmed_drift(machine(instance=on(subnet_id="subnet-9")), fresh)).reason == "SubnetDrift"
+    assert (await confirmed_drift(drift_comparison(instance=on(subnet_id="subnet-9")), fresh)).reason == "SubnetDrift"
     reservation = CapacityReservation(
         id="cr-1", availability_zone="a", instance_type="m5.large", instance_match_criteria="open", owner_id="1" * 12
     )
-    selected = machine(instance=IN_GONE, node_class=classed(capacity_reservations=(reservation,)))
+    selected = drift_comparison(instance=IN_GONE, node_class=classed(capacity_reservations=(reservation,)))
     assert await confirmed_drift(selected, fresh) == NO_DRIFT

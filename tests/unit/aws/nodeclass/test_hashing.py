@@ -29,7 +29,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_hash import (
     NodeClassHashInputs,
     node_class_hash,
 )
-from support.ec2_classes import CLUSTER, Classes, spec_of
+from support.node_class_environment import CLUSTER, NodeClassEnvironment, spec_of
 
 ROOT = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size="20Gi"))
 DATA = BlockDeviceMapping(device_name="/dev/xvdb", ebs=BlockDevice(volume_size="40Gi"))
@@ -135,32 +135,32 @@ def test_what_changed_between_two_hashes_is_named_as_manifests_spell_it() -> Non
 # -- annotations -------------------------------------------------------------------------------------------------------------
 
 
-async def stamps(world: Classes, claim: str) -> tuple[str | None, str | None]:
-    notes = (await world.kube.get(NODE_CLAIM, claim)).metadata.annotations
+async def stamps(environment: NodeClassEnvironment, claim: str) -> tuple[str | None, str | None]:
+    notes = (await environment.kube.get(NODE_CLAIM, claim)).metadata.annotations
     return notes.get(HASH_ANNOTATION), notes.get(HASH_VERSION_ANNOTATION)
 
 
 async def test_a_class_follows_its_specification_and_claims_do_not() -> None:
     """AWS-572"""
-    world = Classes().stocked()
-    await world.create()
-    await world.look()
-    first = (await world.get()).metadata.annotations[HASH_ANNOTATION]
-    await world.claim("c", {HASH_ANNOTATION: first, HASH_VERSION_ANNOTATION: HASH_VERSION})
-    await world.change({"userData": "echo"})
-    await world.look()
-    assert (await world.get()).metadata.annotations[HASH_ANNOTATION] != first
-    assert await stamps(world, "c") == (first, HASH_VERSION)
+    environment = NodeClassEnvironment().with_resources()
+    await environment.create()
+    await environment.reconcile()
+    first = (await environment.get()).metadata.annotations[HASH_ANNOTATION]
+    await environment.claim("c", {HASH_ANNOTATION: first, HASH_VERSION_ANNOTATION: HASH_VERSION})
+    await environment.change({"userData": "echo"})
+    await environment.reconcile()
+    assert (await environment.get()).metadata.annotations[HASH_ANNOTATION] != first
+    assert await stamps(environment, "c") == (first, HASH_VERSION)
 
 
 async def test_claims_of_another_version_are_taken_over_and_none_drifts_by_it() -> None:
     """AWS-T570, AWS-573, AWS-574; K15-A04: those of release 1.14 (``v5``) get our version and hash, and no drift."""
-    world = Classes().stocked()
-    await world.create()
+    environment = NodeClassEnvironment().with_resources()
+    await environment.create()
     foreign = {"metadata": {"annotations": {HASH_ANNOTATION: "123", HASH_VERSION_ANNOTATION: "v5"}}}
-    await world.kube.patch(EC2_NODE_CLASS, "default", foreign)
+    await environment.kube.patch(EC2_NODE_CLASS, "default", foreign)
     for name in ("same", "drifted", "bare"):
-        await world.claim(name, {} if name == "bare" else {HASH_ANNOTATION: "123", HASH_VERSION_ANNOTATION: "v5"})
+        await environment.claim(name, {} if name == "bare" else {HASH_ANNOTATION: "123", HASH_VERSION_ANNOTATION: "v5"})
     drift = {
         "type": "Drifted",
         "status": "True",
@@ -168,9 +168,9 @@ async def test_claims_of_another_version_are_taken_over_and_none_drifts_by_it() 
         "message": "AMIDrift",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    await world.kube.patch(NODE_CLAIM, "drifted", {"status": {"conditions": [drift]}}, subresource="status")
-    await world.look()
-    now = (await world.get()).metadata.annotations[HASH_ANNOTATION]
-    assert await stamps(world, "same") == (now, HASH_VERSION)
-    assert await stamps(world, "bare") == (now, HASH_VERSION)
-    assert await stamps(world, "drifted") == ("123", HASH_VERSION)
+    await environment.kube.patch(NODE_CLAIM, "drifted", {"status": {"conditions": [drift]}}, subresource="status")
+    await environment.reconcile()
+    now = (await environment.get()).metadata.annotations[HASH_ANNOTATION]
+    assert await stamps(environment, "same") == (now, HASH_VERSION)
+    assert await stamps(environment, "bare") == (now, HASH_VERSION)
+    assert await stamps(environment, "drifted") == ("123", HASH_VERSION)

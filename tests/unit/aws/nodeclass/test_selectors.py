@@ -20,8 +20,8 @@ from karpenter.providers.aws.aws_types import Ec2Filter, tag_list
 from karpenter.providers.aws.ec2_descriptions import CapacityReservationInfo, PlacementGroupInfoEntry, SecurityGroupInfo
 from karpenter.providers.aws.nodeclass import selector_queries
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
-from support.ec2_class_services import START, THROTTLED
-from support.ec2_classes import Classes, subnet
+from support.fake_node_class_services import START, THROTTLED
+from support.node_class_environment import NodeClassEnvironment, subnet
 
 
 def of(name: str, *values: str) -> Ec2Filter:
@@ -159,93 +159,96 @@ def test_placement_groups_are_asked_for_by(selector: PlacementGroupSelector, exp
 
 async def test_subnets_with_the_most_free_addresses_come_first() -> None:
     """AWS-T082, AWS-143, API-370: then by ID."""
-    world = Classes().stocked()
-    world.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-c", 100), subnet("subnet-b", 100)]
-    await world.create()
-    await world.look()
-    assert [subnet.id for subnet in (await world.get()).status.subnets] == ["subnet-b", "subnet-c", "subnet-a"]
-    assert world.addresses == {"subnet-a": 50, "subnet-b": 100, "subnet-c": 100}
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-c", 100), subnet("subnet-b", 100)]
+    await environment.create()
+    await environment.reconcile()
+    assert [subnet.id for subnet in (await environment.get()).status.subnets] == ["subnet-b", "subnet-c", "subnet-a"]
+    assert environment.addresses == {"subnet-a": 50, "subnet-b": 100, "subnet-c": 100}
 
 
 async def test_what_selectors_find_is_logged_when_it_changes() -> None:
     """AWS-146: a log line a minute for each class would hide the one that matters."""
-    world = Classes().stocked()
-    await world.create()
+    environment = NodeClassEnvironment().with_resources()
+    await environment.create()
     logged = []
-    for change in (lambda: None, lambda: None, lambda: world.ec2.subnets.pop()):
+    for change in (lambda: None, lambda: None, lambda: environment.ec2.subnets.pop()):
         change()
         with capture_logs() as lines:
-            await world.look()
-        world.clock.forward(seconds=61)
+            await environment.reconcile()
+        environment.clock.advance(seconds=61)
         logged.append(sorted(line["event"] for line in lines if line["event"].startswith("discovered s")))
     assert logged == [["discovered security groups", "discovered subnets"], [], ["discovered subnets"]]
 
 
 async def test_subnets_that_vanish_are_taken_out_of_the_status() -> None:
     """AWS-088"""
-    world = Classes().stocked()
-    await world.create()
-    await world.look()
-    world.ec2.subnets = []
-    world.clock.forward(seconds=61)
-    assert await world.look() == 60
-    assert (await world.get()).status.subnets == ()
-    assert await world.condition("SubnetsReady") == ("False", "SubnetsNotFound")
+    environment = NodeClassEnvironment().with_resources()
+    await environment.create()
+    await environment.reconcile()
+    environment.ec2.subnets = []
+    environment.clock.advance(seconds=61)
+    assert await environment.reconcile() == 60
+    assert (await environment.get()).status.subnets == ()
+    assert await environment.condition("SubnetsReady") == ("False", "SubnetsNotFound")
 
 
 async def test_a_subnet_found_by_two_terms_stands_once() -> None:
     """AWS-140"""
-    world = Classes().stocked()
+    environment = NodeClassEnvironment().with_resources()
     terms = (SubnetSelectorTerm(id="subnet-a"), SubnetSelectorTerm(tags={"team": "a"}))
-    await world.create(subnet_selector_terms=terms)
-    await world.look()
-    assert [subnet.id for subnet in (await world.get()).status.subnets] == ["subnet-b", "subnet-a"]
-    assert len(world.ec2.asked("DescribeSubnets")) == 2
+    await environment.create(subnet_selector_terms=terms)
+    await environment.reconcile()
+    assert [subnet.id for subnet in (await environment.get()).status.subnets] == ["subnet-b", "subnet-a"]
+    assert len(environment.ec2.asked("DescribeSubnets")) == 2
 
 
 async def test_groups_are_asked_for_again_after_their_own_interval() -> None:
     """K15-A05: by class and generation; the subnets keep theirs."""
-    world = Classes(security_group_refresh_interval=timedelta(minutes=4)).stocked()
-    await world.create()
+    environment = NodeClassEnvironment(security_group_refresh_interval=timedelta(minutes=4)).with_resources()
+    await environment.create()
     asked = []
     for seconds in (0, 61, 178, 2):
-        world.clock.forward(seconds=seconds)
-        await world.look()
-        asked.append(len(world.ec2.asked("DescribeSecurityGroups")))
+        environment.clock.advance(seconds=seconds)
+        await environment.reconcile()
+        asked.append(len(environment.ec2.asked("DescribeSecurityGroups")))
     assert asked == [1, 1, 1, 2]
-    await world.change({"securityGroupSelectorTerms": [{"id": "sg-1"}]})
-    await world.look()
-    assert len(world.ec2.asked("DescribeSecurityGroups")) == 3
+    await environment.change({"securityGroupSelectorTerms": [{"id": "sg-1"}]})
+    await environment.reconcile()
+    assert len(environment.ec2.asked("DescribeSecurityGroups")) == 3
 
 
 async def test_groups_are_listed_by_id() -> None:
     """AWS-090, API-371: the order does not change by itself."""
-    world = Classes().stocked()
+    environment = NodeClassEnvironment().with_resources()
     own = tag_list({"team": "a"})
-    world.ec2.groups = [SecurityGroupInfo(group_id=name, vpc_id="vpc-1", tags=own) for name in ("sg-2", "sg-1")]
-    await world.create()
-    await world.look()
-    assert [security_group.id for security_group in (await world.get()).status.security_groups] == ["sg-1", "sg-2"]
+    environment.ec2.groups = [SecurityGroupInfo(group_id=name, vpc_id="vpc-1", tags=own) for name in ("sg-2", "sg-1")]
+    await environment.create()
+    await environment.reconcile()
+    assert [security_group.id for security_group in (await environment.get()).status.security_groups] == [
+        "sg-1",
+        "sg-2",
+    ]
 
 
 async def test_subnets_of_several_vpcs_are_warned_of_once() -> None:
     """AWS §4, its Beyond"""
-    world = Classes().stocked()
-    world.ec2.subnets.append(subnet("subnet-z", vpc="vpc-2"))
-    await world.create()
-    await world.look()
-    world.clock.forward(minutes=2)
-    await world.look()
-    assert world.recorder.of("SubnetsInSeveralVPCs") == ["selected subnets lie in 2 VPCs: vpc-1, vpc-2"]
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.subnets.append(subnet("subnet-z", vpc="vpc-2"))
+    await environment.create()
+    await environment.reconcile()
+    environment.clock.advance(minutes=2)
+    await environment.reconcile()
+    assert environment.recorder.of("SubnetsInSeveralVPCs") == ["selected subnets lie in 2 VPCs: vpc-1, vpc-2"]
 
 
 async def test_a_group_of_another_vpc_than_the_subnets_is_warned_of() -> None:
     """AWS §4, its Beyond"""
-    world = Classes().stocked()
-    world.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tag_list({"team": "a"})))
-    await world.create()
-    await world.look()
-    (message,) = world.recorder.of("SecurityGroupSubnetVPCMismatch")
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tag_list({"team": "a"})))
+    await environment.create()
+    await environment.reconcile()
+    (message,) = environment.recorder.of("SecurityGroupSubnetVPCMismatch")
     assert "sg-9 (vpc-9)" in message
     assert "sg-1" not in message
 
@@ -272,26 +275,26 @@ def reserved(
 
 async def test_a_reservation_that_does_not_exist_is_none_and_no_error() -> None:
     """AWS-T145, AWS-091"""
-    world = Classes().stocked()
-    await world.create(capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(id="cr-1"),))
-    assert await world.look() == 60
-    assert (await world.get()).status.capacity_reservations == ()
-    assert await world.condition("CapacityReservationsReady") == ("True", "CapacityReservationsReady")
+    environment = NodeClassEnvironment().with_resources()
+    await environment.create(capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(id="cr-1"),))
+    assert await environment.reconcile() == 60
+    assert (await environment.get()).status.capacity_reservations == ()
+    assert await environment.condition("CapacityReservationsReady") == ("True", "CapacityReservationsReady")
 
 
 async def test_reservations_that_cannot_be_read_fail_the_pass_and_are_read_again_after_a_minute() -> None:
     """API-661: what was found stays in the status."""
-    world = Classes().stocked()
-    world.ec2.reservations = [reserved("cr-1")]
-    await world.create(capacity_reservation_selector_terms=BY_TAGS)
-    assert await world.look() == 60
-    world.ec2.refuse("DescribeCapacityReservations", THROTTLED)
-    world.clock.forward(minutes=2)
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.reservations = [reserved("cr-1")]
+    await environment.create(capacity_reservation_selector_terms=BY_TAGS)
+    assert await environment.reconcile() == 60
+    environment.ec2.refuse("DescribeCapacityReservations", THROTTLED)
+    environment.clock.advance(minutes=2)
     with pytest.raises(NodeClassReconcileFailed, match="RequestLimitExceeded"):
-        await world.look()
-    assert [found.id for found in (await world.get()).status.capacity_reservations] == ["cr-1"]
-    world.ec2.refuse("DescribeCapacityReservations", None)
-    assert await world.look() == 60
+        await environment.reconcile()
+    assert [found.id for found in (await environment.get()).status.capacity_reservations] == ["cr-1"]
+    environment.ec2.refuse("DescribeCapacityReservations", None)
+    assert await environment.reconcile() == 60
 
 
 @pytest.mark.parametrize(
@@ -305,45 +308,48 @@ async def test_reservations_that_cannot_be_read_fail_the_pass_and_are_read_again
 )
 async def test_a_capacity_block_expires_forty_minutes_before_its_end(type_: str, minutes: float, state: str) -> None:
     """AWS-152, API-373: only a capacity block has the state `expiring`."""
-    world = Classes().stocked()
-    world.ec2.reservations = [reserved("cr-1", minutes, type_)]
-    await world.create(capacity_reservation_selector_terms=BY_TAGS)
-    await world.look()
-    (reservation,) = (await world.get()).status.capacity_reservations
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.reservations = [reserved("cr-1", minutes, type_)]
+    await environment.create(capacity_reservation_selector_terms=BY_TAGS)
+    await environment.reconcile()
+    (reservation,) = (await environment.get()).status.capacity_reservations
     assert (reservation.state, reservation.reservation_type) == (state, type_ or "default")
-    assert world.units == {"cr-1": 7}
+    assert environment.units == {"cr-1": 7}
 
 
 async def test_reservations_nobody_knows_how_to_use_and_ended_ones_are_left_out() -> None:
     """AWS-092, AWS-150"""
-    world = Classes().stocked()
-    world.ec2.reservations = [
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.reservations = [
         reserved("cr-4"),
         reserved("cr-3", type_="lease"),
         reserved("cr-2", criteria="any"),
         reserved("cr-1"),
         reserved("cr-0", minutes=0),
     ]
-    await world.create(capacity_reservation_selector_terms=BY_TAGS)
-    await world.look()
-    assert [reservation.id for reservation in (await world.get()).status.capacity_reservations] == ["cr-1", "cr-4"]
+    await environment.create(capacity_reservation_selector_terms=BY_TAGS)
+    await environment.reconcile()
+    assert [reservation.id for reservation in (await environment.get()).status.capacity_reservations] == [
+        "cr-1",
+        "cr-4",
+    ]
 
 
 async def test_a_reservation_that_ends_soon_is_looked_at_when_it_has_ended() -> None:
     """AWS-092"""
-    world = Classes().stocked()
-    world.ec2.reservations = [reserved("cr-1", minutes=0.5)]
-    await world.create(capacity_reservation_selector_terms=BY_TAGS)
-    assert await world.look() == 30
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.reservations = [reserved("cr-1", minutes=0.5)]
+    await environment.create(capacity_reservation_selector_terms=BY_TAGS)
+    assert await environment.reconcile() == 30
 
 
 async def test_two_classes_with_equal_terms_ask_for_reservations_once() -> None:
     """AWS-149"""
-    world = Classes().stocked()
+    environment = NodeClassEnvironment().with_resources()
     for name in ("default", "other"):
-        await world.create(name, capacity_reservation_selector_terms=BY_TAGS)
-        await world.look(name)
-    assert len(world.ec2.asked("DescribeCapacityReservations")) == 1
+        await environment.create(name, capacity_reservation_selector_terms=BY_TAGS)
+        await environment.reconcile(name)
+    assert len(environment.ec2.asked("DescribeCapacityReservations")) == 1
 
 
 # -- placement groups --------------------------------------------------------------------------------------------------------
@@ -353,17 +359,19 @@ TIGHT = PlacementGroupSelector(name="tight")
 
 async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_answer() -> None:
     """AWS-T149, AWS-093, AWS-154"""
-    world = Classes().stocked()
-    world.ec2.placement_groups = [PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")]
-    await world.create(placement_group_selector=TIGHT)
-    await world.look()
-    assert await world.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
-    world.ec2.refuse("DescribePlacementGroups", THROTTLED)
-    world.clock.forward(minutes=2)
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.placement_groups = [
+        PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")
+    ]
+    await environment.create(placement_group_selector=TIGHT)
+    await environment.reconcile()
+    assert await environment.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
+    environment.ec2.refuse("DescribePlacementGroups", THROTTLED)
+    environment.clock.advance(minutes=2)
     with pytest.raises(NodeClassReconcileFailed):
-        await world.look()
-    assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupResolutionFailed")
-    group_info_entry = world.made.placement_groups.cached(await world.get())
+        await environment.reconcile()
+    assert await environment.condition("PlacementGroupReady") == ("False", "PlacementGroupResolutionFailed")
+    group_info_entry = environment.made.placement_groups.cached(await environment.get())
     assert group_info_entry is not None
     assert group_info_entry.group_id == "pg-1"
 
@@ -371,26 +379,30 @@ async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_a
 @pytest.mark.parametrize("error", [None, AwsError("InvalidPlacementGroup.Unknown", "unknown", status=400)])
 async def test_a_group_that_does_not_exist_is_told_and_waited_for(error: AwsError | None) -> None:
     """AWS-094 and its Beyond. API-662: PlacementGroupReady is False."""
-    world = Classes().stocked()
-    world.ec2.refuse("DescribePlacementGroups", error)
-    await world.create(placement_group_selector=TIGHT)
-    assert await world.look() == 60
-    assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
-    world.ec2.refuse("DescribePlacementGroups", None)
-    world.ec2.placement_groups = [PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")]
-    world.clock.forward(minutes=1)
-    await world.look()
-    assert await world.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.refuse("DescribePlacementGroups", error)
+    await environment.create(placement_group_selector=TIGHT)
+    assert await environment.reconcile() == 60
+    assert await environment.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
+    environment.ec2.refuse("DescribePlacementGroups", None)
+    environment.ec2.placement_groups = [
+        PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")
+    ]
+    environment.clock.advance(minutes=1)
+    await environment.reconcile()
+    assert await environment.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
 
 
 async def test_a_group_that_vanished_is_not_launched_into() -> None:
     """AWS-154, its Beyond"""
-    world = Classes().stocked()
-    world.ec2.placement_groups = [PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")]
-    await world.create(placement_group_selector=TIGHT)
-    await world.look()
-    world.ec2.placement_groups = []
-    world.clock.forward(minutes=1)
-    await world.look()
-    assert await world.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
-    assert world.made.placement_groups.cached(await world.get()) is None
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.placement_groups = [
+        PlacementGroupInfoEntry(group_id="pg-1", group_name="tight", strategy="cluster")
+    ]
+    await environment.create(placement_group_selector=TIGHT)
+    await environment.reconcile()
+    environment.ec2.placement_groups = []
+    environment.clock.advance(minutes=1)
+    await environment.reconcile()
+    assert await environment.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
+    assert environment.made.placement_groups.cached(await environment.get()) is None

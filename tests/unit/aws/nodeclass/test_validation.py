@@ -11,9 +11,9 @@ from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_labels import NVIDIA_CONSUMABLE_CAPACITY
 from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReconcileFailed
 from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION
-from support.class_validation import VALID, judged, tried, verdict
-from support.ec2_class_services import THROTTLED
-from support.ec2_classes import Classes
+from support.fake_node_class_services import THROTTLED
+from support.node_class_environment import NodeClassEnvironment
+from support.node_class_validation import VALID, judged, tried, verdict
 
 CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instance-tenancy"
 
@@ -66,9 +66,9 @@ async def test_kubelet_settings_are_judged(spec: dict[str, Any], gate: bool, rea
 
     API-S171, API-S172, API-S173: by family, for an unknown field, and for an expression while the gate is off.
     """
-    world = Classes(kubelet_expressions=gate).stocked()
-    assert await judged(world, **spec) == (("False", reason) if reason else VALID)
-    assert bool(tried(world)) is not bool(reason)
+    environment = NodeClassEnvironment(kubelet_expressions=gate).with_resources()
+    assert await judged(environment, **spec) == (("False", reason) if reason else VALID)
+    assert bool(tried(environment)) is not bool(reason)
 
 
 @pytest.mark.parametrize(
@@ -88,92 +88,92 @@ async def test_kubelet_settings_are_judged(spec: dict[str, Any], gate: bool, rea
 )
 async def test_sharing_of_gpus_is_judged(text: str, gate: bool, reason: str) -> None:
     """K15-A25, K15-A26, K15-A147, K15-A148: a bad value is told even with the gate off."""
-    world = Classes(dra_nvidia_gpu_gate=gate).stocked()
-    await world.create()
-    await annotate(world, text)
-    await world.look()
-    assert await verdict(world) == (("False", reason) if reason else VALID)
-    message = await world.message("ValidationSucceeded")
+    environment = NodeClassEnvironment(dra_nvidia_gpu_gate=gate).with_resources()
+    await environment.create()
+    await annotate(environment, text)
+    await environment.reconcile()
+    assert await verdict(environment) == (("False", reason) if reason else VALID)
+    message = await environment.message("ValidationSucceeded")
     if reason == "NVIDIAConsumableCapacityInvalid":
         assert message.startswith(f'annotation {NVIDIA_CONSUMABLE_CAPACITY}, "{text}" must be "disabled"')
     elif reason:
         assert "the feature gate DRANVIDIAGPU is disabled" in message
 
 
-async def annotate(world: Classes, sharing: str) -> None:
+async def annotate(environment: NodeClassEnvironment, sharing: str) -> None:
     notes = {"metadata": {"annotations": {NVIDIA_CONSUMABLE_CAPACITY: sharing}}}
-    await world.kube.patch(EC2_NODE_CLASS, "default", notes)
+    await environment.kube.patch(EC2_NODE_CLASS, "default", notes)
 
 
 async def test_a_changed_annotation_is_judged_anew() -> None:
     """K15-A28: it is part of the key of the verdict, not of the hash."""
-    world = Classes(dra_nvidia_gpu_gate=True).stocked()
-    await world.create()
-    await world.look()
-    assert await verdict(world) == VALID
-    hashed = (await world.get()).metadata.annotations[HASH_ANNOTATION]
-    await annotate(world, "1Gi")
-    await world.look()
-    assert await verdict(world) == ("False", "NVIDIAConsumableCapacityInvalid")
-    assert (await world.get()).metadata.annotations[HASH_ANNOTATION] == hashed
+    environment = NodeClassEnvironment(dra_nvidia_gpu_gate=True).with_resources()
+    await environment.create()
+    await environment.reconcile()
+    assert await verdict(environment) == VALID
+    hashed = (await environment.get()).metadata.annotations[HASH_ANNOTATION]
+    await annotate(environment, "1Gi")
+    await environment.reconcile()
+    assert await verdict(environment) == ("False", "NVIDIAConsumableCapacityInvalid")
+    assert (await environment.get()).metadata.annotations[HASH_ANNOTATION] == hashed
 
 
 async def test_the_message_names_the_field() -> None:
     """AWS-T097, AWS-108"""
-    world = Classes().stocked()
-    await judged(world, kubelet={"evictionSoft": {"memory.available": "5%"}})
-    assert await world.message("ValidationSucceeded") == (
+    environment = NodeClassEnvironment().with_resources()
+    await judged(environment, kubelet={"evictionSoft": {"memory.available": "5%"}})
+    assert await environment.message("ValidationSucceeded") == (
         "spec.kubelet.evictionSoft[memory.available]: has no evictionSoftGracePeriod"
     )
 
 
 async def test_what_only_the_owner_can_mend_is_not_looked_at_again() -> None:
     """AWS-102, AWS-104"""
-    world = Classes().stocked()
-    await world.create(kubelet={"maxPods": "110"})
-    assert await world.look() is None
+    environment = NodeClassEnvironment().with_resources()
+    await environment.create(kubelet={"maxPods": "110"})
+    assert await environment.reconcile() is None
 
 
 async def test_expressions_wait_until_types_are_known() -> None:
     """AWS-107"""
-    world = Classes(kubelet_expressions=True).stocked()
-    world.facts = ()
-    assert await judged(world, kubelet={"maxPods": "vcpus * 10"}) == ("Unknown", "AwaitingReconciliation")
-    assert tried(world) == []
+    environment = NodeClassEnvironment(kubelet_expressions=True).with_resources()
+    environment.facts = ()
+    assert await judged(environment, kubelet={"maxPods": "vcpus * 10"}) == ("Unknown", "AwaitingReconciliation")
+    assert tried(environment) == []
 
 
 async def test_a_service_cidr_nobody_tells_is_told() -> None:
     """AWS-T105, AWS-100"""
-    world = Classes().stocked()
-    world.cidr_error = AwsError("AccessDeniedException", "no", status=403)
-    await world.create()
+    environment = NodeClassEnvironment().with_resources()
+    environment.cidr_error = AwsError("AccessDeniedException", "no", status=403)
+    await environment.create()
     with pytest.raises(NodeClassReconcileFailed):
-        await world.look()
-    assert await verdict(world) == ("False", "ClusterCIDRResolutionFailed")
+        await environment.reconcile()
+    assert await verdict(environment) == ("False", "ClusterCIDRResolutionFailed")
 
 
 async def test_a_service_that_is_down_changes_no_verdict() -> None:
     """AWS-100"""
-    world = Classes().stocked()
-    world.cidr_error = AwsError("ServerException", "later", status=503)
-    await world.create()
-    assert await world.look() == 5
-    assert await verdict(world) == ("Unknown", "AwaitingReconciliation")
+    environment = NodeClassEnvironment().with_resources()
+    environment.cidr_error = AwsError("ServerException", "later", status=503)
+    await environment.create()
+    assert await environment.reconcile() == 5
+    assert await verdict(environment) == ("Unknown", "AwaitingReconciliation")
 
 
 async def test_only_al2023_needs_the_service_cidr() -> None:
     """AWS-100"""
-    world = Classes().stocked()
-    world.cidr_error = AwsError("AccessDeniedException", "no", status=403)
-    assert await judged(world, ami_family="Bottlerocket") == VALID
+    environment = NodeClassEnvironment().with_resources()
+    environment.cidr_error = AwsError("AccessDeniedException", "no", status=403)
+    assert await judged(environment, ami_family="Bottlerocket") == VALID
 
 
 async def test_unknown_dependencies_are_awaited() -> None:
     """AWS-106"""
-    world = Classes().stocked()
-    world.ec2.refuse("DescribeSubnets", THROTTLED)
-    await world.create()
+    environment = NodeClassEnvironment().with_resources()
+    environment.ec2.refuse("DescribeSubnets", THROTTLED)
+    await environment.create()
     with pytest.raises(NodeClassReconcileFailed):
-        await world.look()
-    assert await verdict(world) == ("Unknown", "DependenciesNotReady")
-    assert await world.message("ValidationSucceeded") == "Awaiting SubnetsReady=Unknown"
+        await environment.reconcile()
+    assert await verdict(environment) == ("Unknown", "DependenciesNotReady")
+    assert await environment.message("ValidationSucceeded") == "Awaiting SubnetsReady=Unknown"

@@ -36,7 +36,7 @@ from support.aws.double import Double
 from support.aws.seeds import seed
 from support.aws.sessions import session_of
 from support.builders import node_pool
-from support.ec2_classes import CLUSTER, REFERENCE, Classes
+from support.node_class_environment import CLUSTER, REFERENCE, NodeClassEnvironment
 
 TRIED = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
 FOUND: dict[str, Any] = {
@@ -53,7 +53,7 @@ class Region:
     """A world whose AWS is the double."""
 
     double: Double
-    world: Classes
+    environment: NodeClassEnvironment
 
     def carried_out(self, *operations: str) -> int:
         """How often these calls did what they asked for."""
@@ -93,37 +93,37 @@ def account(double: Double) -> Iterator[AwsSession]:
 def region(double: Double, account: AwsSession) -> Region:
     double.reset()
     seed(double)
-    world: Any = Classes()
-    world.ec2, world.iam, world.ssm = account.services.ec2, account.services.iam, account.services.ssm
-    world.cluster = replace(world.cluster, version="1.35")
-    world.types = catalogue.packaged_instance_types()
-    world.template_data = _template_data
-    world.made = world.restarted()
+    environment: Any = NodeClassEnvironment()
+    environment.ec2, environment.iam, environment.ssm = account.services.ec2, account.services.iam, account.services.ssm
+    environment.cluster = replace(environment.cluster, version="1.35")
+    environment.types = catalogue.packaged_instance_types()
+    environment.template_data = _template_data
+    environment.made = environment.restarted()
     double.calls.clear()
-    return Region(double, world)
+    return Region(double, environment)
 
 
 async def test_a_class_becomes_ready_and_leaves_nothing_when_it_goes(region: Region) -> None:
     """AWS-T080, AWS-T085, AWS-T090, AWS-T180"""
-    world = region.world
-    await world.create(**FOUND)
-    assert await world.look() == 60
-    node_class = await world.get()
-    assert (await world.condition("Ready"), await world.message("Ready")) == (("True", "Ready"), "")
+    environment = region.environment
+    await environment.create(**FOUND)
+    assert await environment.reconcile() == 60
+    node_class = await environment.get()
+    assert (await environment.condition("Ready"), await environment.message("Ready")) == (("True", "Ready"), "")
     assert len(node_class.status.subnets) == 3
     assert len(node_class.status.amis) == 5
     assert all(region.double.calls.of(operation) for operation in TRIED)
     assert region.carried_out("CreateFleet", "RunInstances") == 0
     assert client(region.double, "ec2").describe_launch_templates()["LaunchTemplates"] == []
-    assert await world.message("ValidationSucceeded") == ""
+    assert await environment.message("ValidationSucceeded") == ""
     assert region.carried_out("CreateInstanceProfile", "AddRoleToInstanceProfile") == 2
     before = len(region.double.calls.all)
-    await world.look()
+    await environment.reconcile()
     assert len(region.double.calls.all) == before
-    await world.kube.delete(EC2_NODE_CLASS, "default")
-    assert await world.look() is None
+    await environment.kube.delete(EC2_NODE_CLASS, "default")
+    assert await environment.reconcile() is None
     with pytest.raises(NotFound):
-        await world.get()
+        await environment.get()
     left = client(region.double, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
     assert left == []
 
@@ -132,34 +132,36 @@ async def test_a_class_becomes_ready_and_leaves_nothing_when_it_goes(region: Reg
 async def test_a_permission_that_is_missing_is_named(region: Region, operation: str) -> None:
     """AWS-T093, AWS-T964, AWS-126"""
     region.double.control.deny(f"ec2:{operation}")
-    await region.world.create(**FOUND)
-    await region.world.look()
-    assert await region.world.condition("ValidationSucceeded") == ("False", f"{operation}AuthCheckFailed")
-    assert f"ec2:{operation}" in await region.world.message("ValidationSucceeded")
+    await region.environment.create(**FOUND)
+    await region.environment.reconcile()
+    assert await region.environment.condition("ValidationSucceeded") == ("False", f"{operation}AuthCheckFailed")
+    assert f"ec2:{operation}" in await region.environment.message("ValidationSucceeded")
 
 
 @pytest.mark.parametrize("operation", ["CreateFleet", "RunInstances"])
 async def test_a_permission_that_is_missing_for_the_template_alone_is_named(region: Region, operation: str) -> None:
     """AWS-116, AWS-117, AWS-707: only a dry run through a launch template shows it."""
     region.double.control.deny(f"ec2:{operation}", resource="launch-template")
-    await region.world.create(**FOUND)
-    await region.world.look()
-    assert await region.world.condition("ValidationSucceeded") == ("False", f"{operation}AuthCheckFailed")
-    assert "launch-template/" in await region.world.message("ValidationSucceeded")
+    await region.environment.create(**FOUND)
+    await region.environment.reconcile()
+    assert await region.environment.condition("ValidationSucceeded") == ("False", f"{operation}AuthCheckFailed")
+    assert "launch-template/" in await region.environment.message("ValidationSucceeded")
     assert client(region.double, "ec2").describe_launch_templates()["LaunchTemplates"] == []
 
 
 async def test_spot_is_tried_through_its_own_template(region: Region) -> None:
     """AWS-116, its Beyond: EC2 refuses tags of spot requests in a request that makes none."""
-    region.world.template_data = _data_of_a_launch
+    region.environment.template_data = _data_of_a_launch
     pool = node_pool()
     template = replace_struct(
         pool.spec.template, spec=replace_struct(pool.spec.template.spec, node_class_ref=REFERENCE)
     )
-    await region.world.kube.create(NODE_POOL, replace_struct(pool, spec=replace_struct(pool.spec, template=template)))
-    await region.world.create(**FOUND)
-    await region.world.look()
-    assert await region.world.condition("Ready") == ("True", "Ready")
+    await region.environment.kube.create(
+        NODE_POOL, replace_struct(pool, spec=replace_struct(pool.spec, template=template))
+    )
+    await region.environment.create(**FOUND)
+    await region.environment.reconcile()
+    assert await region.environment.condition("Ready") == ("True", "Ready")
     trials = region.double.calls.of("RunInstances")
     assert {trial.code for trial in trials} == {"DryRunOperation"}
     markets = {trial.parameters.get("InstanceMarketOptions", {}).get("MarketType") for trial in trials}
@@ -169,21 +171,21 @@ async def test_spot_is_tried_through_its_own_template(region: Region) -> None:
 async def test_a_profile_that_may_not_be_made_is_told(region: Region) -> None:
     """API-665, its Beyond"""
     region.double.control.deny("iam:CreateInstanceProfile")
-    await region.world.create(**FOUND)
+    await region.environment.create(**FOUND)
     with pytest.raises(NodeClassReconcileFailed):
-        await region.world.look()
-    assert await region.world.condition("InstanceProfileReady") == ("False", "InstanceProfileCreationFailed")
-    assert await region.world.condition("AMIsReady") == ("True", "AMIsReady")
+        await region.environment.reconcile()
+    assert await region.environment.condition("InstanceProfileReady") == ("False", "InstanceProfileCreationFailed")
+    assert await region.environment.condition("AMIsReady") == ("True", "AMIsReady")
 
 
 async def test_a_role_nobody_made_leaves_no_profile(region: Region) -> None:
     """AWS-T087"""
-    await region.world.create(**{**FOUND, "role": "team/nobody"})
+    await region.environment.create(**{**FOUND, "role": "team/nobody"})
     with pytest.raises(NodeClassReconcileFailed):
-        await region.world.look()
+        await region.environment.reconcile()
     calls = len(region.double.calls.all)
     with pytest.raises(NodeClassReconcileFailed):
-        await region.world.look()
+        await region.environment.reconcile()
     assert len(region.double.calls.all) == calls
     left = client(region.double, "iam").list_instance_profiles(PathPrefix="/karpenter/")["InstanceProfiles"]
     assert left == []
@@ -192,33 +194,33 @@ async def test_a_role_nobody_made_leaves_no_profile(region: Region) -> None:
 async def test_a_reservation_that_does_not_exist_is_none(region: Region) -> None:
     """AWS-T145"""
     terms = (CapacityReservationSelectorTerm(id="cr-0123456789abcdef0"),)
-    await region.world.create(**FOUND, capacity_reservation_selector_terms=terms)
-    await region.world.look()
-    assert (await region.world.get()).status.capacity_reservations == ()
-    assert await region.world.condition("Ready") == ("True", "Ready")
+    await region.environment.create(**FOUND, capacity_reservation_selector_terms=terms)
+    await region.environment.reconcile()
+    assert (await region.environment.get()).status.capacity_reservations == ()
+    assert await region.environment.condition("Ready") == ("True", "Ready")
 
 
 async def test_a_placement_group_is_waited_for(region: Region) -> None:
     """AWS-094"""
-    await region.world.create(**FOUND, placement_group_selector=PlacementGroupSelector(name="tight"))
-    assert await region.world.look() == 60
-    assert await region.world.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
+    await region.environment.create(**FOUND, placement_group_selector=PlacementGroupSelector(name="tight"))
+    assert await region.environment.reconcile() == 60
+    assert await region.environment.condition("PlacementGroupReady") == ("False", "PlacementGroupNotFound")
     group = region.double.control.add_group("tight", "cluster")
-    region.world.clock.forward(minutes=1)
-    await region.world.look()
-    assert await region.world.condition("Ready") == ("True", "Ready")
-    group_info_entry = region.world.made.placement_groups.cached(await region.world.get())
+    region.environment.clock.advance(minutes=1)
+    await region.environment.reconcile()
+    assert await region.environment.condition("Ready") == ("True", "Ready")
+    group_info_entry = region.environment.made.placement_groups.cached(await region.environment.get())
     assert group_info_entry is not None
     assert group_info_entry.group_id == group
 
 
 async def test_a_security_group_that_is_deleted_is_told(region: Region) -> None:
     """AWS-090"""
-    await region.world.create(**FOUND)
-    await region.world.look()
-    for group in (await region.world.get()).status.security_groups:
+    await region.environment.create(**FOUND)
+    await region.environment.reconcile()
+    for group in (await region.environment.get()).status.security_groups:
         client(region.double, "ec2").delete_security_group(GroupId=group.id)
-    region.world.clock.forward(minutes=1)
-    await region.world.look()
-    assert await region.world.condition("SecurityGroupsReady") == ("False", "SecurityGroupsNotFound")
-    assert await region.world.condition("ValidationSucceeded") == ("False", "DependenciesNotReady")
+    region.environment.clock.advance(minutes=1)
+    await region.environment.reconcile()
+    assert await region.environment.condition("SecurityGroupsReady") == ("False", "SecurityGroupsNotFound")
+    assert await region.environment.condition("ValidationSucceeded") == ("False", "DependenciesNotReady")

@@ -13,7 +13,7 @@ from karpenter.model import labels, quantity
 from karpenter.model import resources as res
 from karpenter.providers.aws.ec2_descriptions import GpuDevice, GpuInfo
 from karpenter.providers.contract import ProviderError
-from support.ec2_market import PLAIN, Region, fair, of_kubelet, of_spec, raw
+from support.ec2_instance_types import PLAIN, FakeRegion, instance_type_fixture, of_kubelet, of_spec, raw
 
 MIB = 2**20
 GIB = 2**30
@@ -22,7 +22,7 @@ EFA = "vpc.amazonaws.com/efa"
 
 
 async def made(name: str, node_class: EC2NodeClass = PLAIN, **settings: object) -> InstanceType:
-    return (await fair(Region(names=[name]), **settings)).types(node_class)[name]
+    return (await instance_type_fixture(FakeRegion(names=[name]), **settings)).types(node_class)[name]
 
 
 def units(instance_type: InstanceType, name: str) -> int:
@@ -264,9 +264,9 @@ async def test_gpus_are_summed_under_the_resource_of_their_manufacturer(manufact
         GpuDevice(name=name, manufacturer=manufacturer, count=count) for name, count in (("a", 2), ("b", 3))
     )
     info = msgspec.structs.replace(own, gpu_info=GpuInfo(gpus=devices))
-    instance_type = (await fair(Region(names=[own.instance_type], infos={own.instance_type: info}))).types()[
-        own.instance_type
-    ]
+    instance_type = (
+        await instance_type_fixture(FakeRegion(names=[own.instance_type], infos={own.instance_type: info}))
+    ).types()[own.instance_type]
     resources = {key: units(instance_type, key) for key in ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")}
     assert {key: count for key, count in resources.items() if count} == ({resource: 5} if resource else {})
 

@@ -26,7 +26,7 @@ from karpenter.providers.aws.instancetype.device_templates import (
 from karpenter.scheduling.solution import Solution
 from support.builders import left, node_pool, plan, sizes
 from support.device_builders import claim_template, device_class, exactly, of_template, with_devices
-from support.ec2_market import PLAIN, Region, fair, raw
+from support.ec2_instance_types import PLAIN, FakeRegion, instance_type_fixture, raw
 from support.instance_types import shape
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
@@ -253,13 +253,13 @@ def test_as_many_claims_share_a_gpu_as_the_class_allows(
 
 async def test_types_bring_devices_by_gate_and_each_class_shares_as_it_says() -> None:
     """K15-A07, K15-A08, K15-A80, K15-A87: two classes never see each other's mode."""
-    region = Region(names=(G6, "m5.large"))
-    fixture = await fair(region, dra_nvidia_gpu=True, dra_efa=True)
+    region = FakeRegion(names=(G6, "m5.large"))
+    fixture = await instance_type_fixture(region, dra_nvidia_gpu=True, dra_efa=True)
     plain, shared = fixture.types(noted(None)), fixture.types(noted("4"))
     assert [own.driver for own in plain[G6].devices.slices] == [NVIDIA_DRIVER, EFA_DRIVER]
     assert plain["m5.large"].devices == NO_DEVICE_TEMPLATES
     assert "shares" not in plain[G6].devices.slices[0].devices[0].capacity
     assert "shares" in shared[G6].devices.slices[0].devices[0].capacity
     assert fixture.types(noted("1Gi"))[G6].devices == plain[G6].devices
-    without = await fair(region)
+    without = await instance_type_fixture(region)
     assert without.types()[G6].devices == NO_DEVICE_TEMPLATES

@@ -15,7 +15,18 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
-from support.ec2_market import IDS, PLAIN, ZONES, Fair, Region, of_spec, of_status, product, raw, spot
+from support.ec2_instance_types import (
+    IDS,
+    PLAIN,
+    ZONES,
+    FakeRegion,
+    InstanceTypeFixture,
+    of_spec,
+    of_status,
+    product,
+    raw,
+    spot,
+)
 from support.examples import series
 
 NAMES = ("a1.large", "c5.large", "hpc7a.12xlarge", "m5.large", "m5.metal", "m6g.large")
@@ -35,8 +46,8 @@ class Twins:
     """Two markets to which the same happens: one is asked after every event, the other only at the end."""
 
     dice: random.Random
-    asked: Fair
-    late: Fair
+    asked: InstanceTypeFixture
+    late: InstanceTypeFixture
 
     def happen(self) -> None:
         event = self.dice.choice(EVENTS)
@@ -46,80 +57,82 @@ class Twins:
         event(self.dice, self.late)
 
 
-def _stock_out(dice: random.Random, fair: Fair) -> None:
+def _stock_out(dice: random.Random, fixture: InstanceTypeFixture) -> None:
     kind, name, zone = dice.choice(("spot", "on-demand")), dice.choice(NAMES), dice.choice(ZONES)
     scope = dice.choice((("", ""), ("pg-1", ""), ("pg-1", "2")))
-    fair.memories.unavailable.mark_unavailable(OfferingKey(kind, name, zone, *scope), "InsufficientInstanceCapacity")
+    fixture.memories.unavailable.mark_unavailable(OfferingKey(kind, name, zone, *scope), "InsufficientInstanceCapacity")
 
 
-def _whole_type(dice: random.Random, fair: Fair) -> None:
-    fair.memories.unavailable.mark_capacity_type_unavailable("spot")
+def _whole_type(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.memories.unavailable.mark_capacity_type_unavailable("spot")
 
 
-def _subnet(dice: random.Random, fair: Fair) -> None:
-    fair.memories.unavailable.mark_subnet_unavailable(f"subnet-{dice.choice(ZONES)}")
+def _subnet(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.memories.unavailable.mark_subnet_unavailable(f"subnet-{dice.choice(ZONES)}")
 
 
-def _time(dice: random.Random, fair: Fair) -> None:
-    fair.clock.go_on(minutes=dice.choice((1, 3, 31)))
+def _time(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.clock.advance(minutes=dice.choice((1, 3, 31)))
 
 
-def _reservation(dice: random.Random, fair: Fair) -> None:
-    fair.memories.reservations.set_available_count("cr-1", dice.randrange(3))
+def _reservation(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.memories.reservations.set_available_count("cr-1", dice.randrange(3))
 
 
-def _lesson(dice: random.Random, fair: Fair) -> None:
-    fair.memories.discovered_capacity.record(
+def _lesson(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.memories.discovered_capacity.record(
         dice.choice(NAMES), image_set(PLAIN.status.amis), dice.randrange(1, 9) * 2**30
     )
 
 
-def _shift(dice: random.Random, fair: Fair) -> None:
-    fair.shifted = frozenset(dice.sample(sorted(IDS.values()), dice.randrange(3)))
+def _shift(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.shifted = frozenset(dice.sample(sorted(IDS.values()), dice.randrange(3)))
 
 
-def _group(dice: random.Random, fair: Fair) -> None:
-    fair.group = dice.choice((None, GROUP))
+def _group(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.group = dice.choice((None, GROUP))
 
 
-def _spot(dice: random.Random, fair: Fair) -> None:
+def _spot(dice: random.Random, fixture: InstanceTypeFixture) -> None:
     pairs = dice.sample([(name, zone) for name in NAMES for zone in ZONES], 9)
-    fair.region.spot = [spot(name, zone, dice.randrange(1, 4)) for name, zone in pairs]
-    asyncio.run(fair.market.refresh_spot())
+    fixture.region.spot = [spot(name, zone, dice.randrange(1, 4)) for name, zone in pairs]
+    asyncio.run(fixture.provider.refresh_spot())
 
 
-def _listed(dice: random.Random, fair: Fair) -> None:
-    fair.region.products = {
+def _listed(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.region.products = {
         "Shared": (product(dice.choice(NAMES), dice.randrange(1, 9)),),
         "Dedicated": (product("m5.metal", dice.randrange(1, 9)),),
     }
-    asyncio.run(fair.market.refresh_on_demand())
+    asyncio.run(fixture.provider.refresh_on_demand())
 
 
-def _sold(dice: random.Random, fair: Fair) -> None:
-    fair.region.names = dice.sample(NAMES, 4)
-    fair.region.sold_in = {name: dice.sample(ZONES, 2) for name in dice.sample(NAMES, 2)}
-    asyncio.run(fair.market.refresh_types())
+def _sold(dice: random.Random, fixture: InstanceTypeFixture) -> None:
+    fixture.region.names = dice.sample(NAMES, 4)
+    fixture.region.offered_in = {name: dice.sample(ZONES, 2) for name in dice.sample(NAMES, 2)}
+    asyncio.run(fixture.provider.refresh_types())
 
 
-EVENTS: tuple[Callable[[random.Random, Fair], None], ...] = (
+EVENTS: tuple[Callable[[random.Random, InstanceTypeFixture], None], ...] = (
     *(_stock_out, _stock_out, _whole_type, _subnet, _time, _time, _reservation, _lesson, _shift, _group),
     *(_spot, _listed, _sold),
 )
 
 
-def lists(fair: Fair) -> list[tuple[InstanceType, ...]]:
-    return [fair.market.types_for(node_class) for node_class in CLASSES]
+def lists(fixture: InstanceTypeFixture) -> list[tuple[InstanceType, ...]]:
+    return [fixture.provider.types_for(node_class) for node_class in CLASSES]
 
 
 @pytest.mark.parametrize("seed", series(range(30), *range(5)))
 def test_what_is_brought_up_to_date_is_what_starting_over_gives(seed: int) -> None:
     """AWS-353, AWS-379: and whoever asks twice gets the identical lists."""
-    twins = Twins(random.Random(seed), Fair(Region(names=NAMES)), Fair(Region(names=NAMES)))
-    for fair in (twins.asked, twins.late):
-        asyncio.run(fair.market.refresh_types())
+    twins = Twins(
+        random.Random(seed), InstanceTypeFixture(FakeRegion(names=NAMES)), InstanceTypeFixture(FakeRegion(names=NAMES))
+    )
+    for fixture in (twins.asked, twins.late):
+        asyncio.run(fixture.provider.refresh_types())
         # Ids of zones are known from classes, and the other twin is not asked for any.
-        fair.market.types_for(PLAIN)
+        fixture.provider.types_for(PLAIN)
     for _ in range(30):
         twins.happen()
         before = lists(twins.asked)
@@ -133,17 +146,17 @@ async def test_a_refresh_of_everything_costs_less_than_a_second_of_processor() -
     names = [
         name for name, info in raw().items() if {"x86_64", "arm64"} & set(info.processor_info.supported_architectures)
     ]
-    region = Region(names=names, products={"Dedicated": (product("m5.metal", 1),)})
-    fair = Fair(region)
+    region = FakeRegion(names=names, products={"Dedicated": (product("m5.metal", 1),)})
+    fixture = InstanceTypeFixture(region)
     classes: tuple[EC2NodeClass, ...] = CLASSES[:2]
     begun = time.process_time()
     for price in (1, 2):
         region.spot = [spot(name, zone, price) for name in names for zone in ZONES]
         region.products["Shared"] = tuple(product(name, price) for name in names)
-        await fair.market.refresh_types()
-        await fair.market.refresh_on_demand()
-        await fair.market.refresh_spot()
+        await fixture.provider.refresh_types()
+        await fixture.provider.refresh_on_demand()
+        await fixture.provider.refresh_spot()
         for node_class in classes:
-            fair.market.types_for(node_class)
+            fixture.provider.types_for(node_class)
     assert len(names) > 1370
     assert time.process_time() - begun < 2.0

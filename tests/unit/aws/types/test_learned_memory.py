@@ -16,7 +16,16 @@ from karpenter.providers.aws.instancetype.discovered_capacity import (
 )
 from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
 from karpenter.providers.aws.nodeclass.ami_selection import ami_for
-from support.ec2_market import PLAIN, Fair, HandClock, Region, ami, fair, of_kubelet, of_status
+from support.ec2_instance_types import (
+    PLAIN,
+    FakeRegion,
+    InstanceTypeFixture,
+    ManualClock,
+    ami,
+    instance_type_fixture,
+    of_kubelet,
+    of_status,
+)
 
 MIB = 2**20
 
@@ -34,16 +43,16 @@ def claim(image: str) -> NodeClaim:
     )
 
 
-async def school() -> tuple[Fair, CapacityLearner]:
-    fixture = await fair(Region(names=["t3.medium", "m5.large"]))
+async def school() -> tuple[InstanceTypeFixture, CapacityLearner]:
+    fixture = await instance_type_fixture(FakeRegion(names=["t3.medium", "m5.large"]))
     return fixture, CapacityLearner(fixture.memories.discovered_capacity, ami_for)
 
 
-def attend(fixture: Fair, lessons: CapacityLearner, memory: str, image: str = "ami-1") -> bool:
+def attend(fixture: InstanceTypeFixture, lessons: CapacityLearner, memory: str, image: str = "ami-1") -> bool:
     return lessons.learn(node(memory), claim(image), fixture.types()["t3.medium"], PLAIN.status.amis)
 
 
-def memory_mib(fixture: Fair) -> int:
+def memory_mib(fixture: InstanceTypeFixture) -> int:
     return fixture.types()["t3.medium"].capacity[res.MEMORY] // quantity.MILLI // MIB
 
 
@@ -102,7 +111,7 @@ async def test_a_node_that_makes_no_sense_teaches_nothing(memory: str) -> None:
 
 def test_what_nobody_confirms_is_forgotten() -> None:
     """AWS-316: sixty days, counted from the last confirmation."""
-    clock = HandClock()
+    clock = ManualClock()
     memory = DiscoveredCapacity(clock)
     memory.record("m5.large", "set", 1000)
     clock.time += DISCOVERED_CAPACITY_TTL / 2
@@ -115,7 +124,7 @@ def test_what_nobody_confirms_is_forgotten() -> None:
 
 def test_what_was_learned_survives_a_restart() -> None:
     """AWS-318 Beyond."""
-    clock = HandClock()
+    clock = ManualClock()
     memory, other = DiscoveredCapacity(clock), DiscoveredCapacity(clock)
     memory.record("m5.large", "set", 1000)
     memory.record("c5.large", "set", 500)
@@ -129,7 +138,7 @@ def test_what_was_learned_survives_a_restart() -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b'[["m5.large"]]', b'[["m5.large","set","much","2026-01-01T00:00:00Z"]]'])
 def test_a_broken_record_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        DiscoveredCapacity(HandClock()).load(text)
+        DiscoveredCapacity(ManualClock()).load(text)
 
 
 def test_a_set_of_images_has_one_name_whatever_their_order() -> None:

@@ -16,7 +16,17 @@ from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.live_instance_types import AnswerCache, LiveInstanceTypes, load_live_instance_types
 from karpenter.providers.contract import ProviderError
-from support.ec2_market import PLAIN, A, B, Fair, HandClock, Region, of_kubelet, product, spot
+from support.ec2_instance_types import (
+    PLAIN,
+    A,
+    B,
+    FakeRegion,
+    InstanceTypeFixture,
+    ManualClock,
+    of_kubelet,
+    product,
+    spot,
+)
 
 _DENIED = AwsError("UnauthorizedOperation", "no", "DescribeInstanceTypes")
 
@@ -25,8 +35,8 @@ _DENIED = AwsError("UnauthorizedOperation", "no", "DescribeInstanceTypes")
 class Connection:
     """A region that EC2 describes; ``opened`` names it."""
 
-    ec2: Region
-    opened: str = "eu-west-1"
+    ec2: FakeRegion
+    loaded: str = "eu-west-1"
     account: str = "123456789012"
     asked: list[str] = field(default_factory=list)
 
@@ -36,21 +46,21 @@ class Connection:
         return AwsApis(port, port, port, port, port, port, port, cast(Any, self))
 
     async def open(self) -> str:
-        return self.opened
+        return self.loaded
 
     async def get_caller_identity(self) -> str:
         self.asked.append("identity")
         return f"arn:aws:sts::{self.account}:assumed-role/admin/me"
 
 
-def _region(price: float = 0.2) -> Region:
-    region = Region(names=("m5.large", "c5.large"), spot=[spot("m5.large", A, 0.05)])
+def _region(price: float = 0.2) -> FakeRegion:
+    region = FakeRegion(names=("m5.large", "c5.large"), spot=[spot("m5.large", A, 0.05)])
     region.products = {"Shared": (product("m5.large", price),), "Dedicated": (product("m5.metal", 9),)}
     return region
 
 
-async def _load(connection: Connection, cache: AnswerCache, clock: HandClock | None = None) -> LiveInstanceTypes:
-    return await load_live_instance_types(connection, AwsSettings("shop"), cache, clock or HandClock())
+async def _load(connection: Connection, cache: AnswerCache, clock: ManualClock | None = None) -> LiveInstanceTypes:
+    return await load_live_instance_types(connection, AwsSettings("shop"), cache, clock or ManualClock())
 
 
 def _prices(live: LiveInstanceTypes, name: str = "m5.large") -> dict[tuple[str, str], float]:
@@ -73,14 +83,14 @@ async def test_types_and_prices_are_those_of_the_region(tmp_path: Path) -> None:
 async def test_a_plan_and_the_controller_choose_from_the_same_types(tmp_path: Path) -> None:
     """AWS-281 to AWS-283: the answers go through a file, and make the types that the controller makes."""
     region = _region()
-    fair = await Fair(region, "eu-west-1").opened()
-    await fair.market.refresh_on_demand()
-    await fair.market.refresh_spot()
+    fixture = await InstanceTypeFixture(region, "eu-west-1").loaded()
+    await fixture.provider.refresh_on_demand()
+    await fixture.provider.refresh_spot()
     cache = AnswerCache(tmp_path)
     await _load(Connection(region), cache)
-    live = await _load(Connection(Region(failing={"types": _DENIED})), cache)
+    live = await _load(Connection(FakeRegion(failing={"types": _DENIED})), cache)
     for node_class in (PLAIN, of_kubelet(maxPods=7)):
-        assert live.class_types(node_class) == fair.market.types_for(node_class)
+        assert live.class_types(node_class) == fixture.provider.types_for(node_class)
 
 
 async def test_a_class_without_subnets_counts_as_one_with_a_subnet_in_every_zone(tmp_path: Path) -> None:
@@ -105,9 +115,9 @@ async def test_answers_are_kept_for_half_an_hour(
     tmp_path: Path, minutes: int, account: str, region: str, expected: float
 ) -> None:
     """AWS-366: a command does not ask again what another one asked a moment ago."""
-    cache, clock = AnswerCache(tmp_path), HandClock()
+    cache, clock = AnswerCache(tmp_path), ManualClock()
     first = await _load(Connection(_region(0.2)), cache, clock)
-    clock.go_on(minutes=minutes)
+    clock.advance(minutes=minutes)
     second = await _load(Connection(_region(0.3), region, account), cache, clock)
     assert _prices(second)[labels.ON_DEMAND, A] == expected
     assert (second.read_at == first.read_at) is (expected == 0.2)

@@ -11,8 +11,8 @@ from karpenter.providers.aws.instancetype.offering_metrics import (
     offering_samples,
 )
 from support.builders import node_pool
-from support.ec2_market import PLAIN, A, B, HandClock, fair, of_status, subnets
-from support.market_queries import reservation
+from support.ec2_instance_types import PLAIN, A, B, ManualClock, instance_type_fixture, of_status, subnets
+from support.instance_type_queries import reservation
 
 OFFERING = "karpenter_cloudprovider_instance_type_offering_"
 
@@ -27,11 +27,11 @@ def row(kind: str, zone: str) -> str:
 
 async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
     """AWS-790. OPS-472."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, fixture.memories.unavailable.unavailable_offerings)
     in_a, in_b = (
-        offered_to_pool(node_pool(), fixture.market.types_for(of_status(subnets=subnets(zone)))) for zone in (A, B)
+        offered_to_pool(node_pool(), fixture.provider.types_for(of_status(subnets=subnets(zone)))) for zone in (A, B)
     )
     shown.publish(lambda: offering_samples([in_a], reserved=False))
     assert f"{OFFERING}available{{{row('spot', A)}}} 1" in lines(registry, OFFERING)
@@ -43,7 +43,7 @@ async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
 
 async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> None:
     """AWS-790."""
-    types = offered_to_pool(node_pool(), (await fair()).market.types_for(PLAIN))
+    types = offered_to_pool(node_pool(), (await instance_type_fixture()).provider.types_for(PLAIN))
     on, off = (offering_samples([types], reserved=reserved).available for reserved in (True, False))
     assert {way.zone for way in on if way.capacity_type == "reserved"} == {way.zone for way in off}
     assert not any(now for way, now in on.items() if way.capacity_type == "reserved")
@@ -52,10 +52,10 @@ async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> No
 
 async def test_a_full_reservation_that_is_healthy_has_a_row_of_one() -> None:
     """K15-A103: the row follows what is available, not what can be launched."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     held = reservation()
     fixture.memories.reservations.set_available_count("cr-1", 0)
-    types = fixture.market.types_for(of_status(capacity_reservations=(held,)))
+    types = fixture.provider.types_for(of_status(capacity_reservations=(held,)))
     (full,) = [each for each in types[0].offerings if each.reservation_id == "cr-1"]
     assert (full.available, full.launchable) == (True, False)
     offered = offered_to_pool(node_pool(), types)
@@ -66,7 +66,7 @@ async def test_types_have_their_size() -> None:
     """AWS-782. OPS-473."""
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, tuple)
-    types = offered_to_pool(node_pool(), (await fair()).market.types_for(PLAIN))
+    types = offered_to_pool(node_pool(), (await instance_type_fixture()).provider.types_for(PLAIN))
     shown.publish(lambda: offering_samples([types], reserved=True))
     prefix = "karpenter_cloudprovider_instance_type_"
     assert lines(registry, f"{prefix}cpu_cores") == [f'{prefix}cpu_cores{{instance_type="m5.large"}} 2.0']
@@ -93,7 +93,7 @@ def test_figures_are_worked_out_when_they_are_scraped_and_once() -> None:
 
 def test_what_is_not_tried_is_counted() -> None:
     """8.3 Beyond, AWS-283 Beyond."""
-    memory = UnavailableOfferings(HandClock())
+    memory = UnavailableOfferings(ManualClock())
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, memory.unavailable_offerings)
     memory.mark_unavailable(OfferingKey("spot", "m5.large", A), "InsufficientInstanceCapacity")

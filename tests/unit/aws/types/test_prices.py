@@ -9,7 +9,16 @@ from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.ec2_descriptions import SpotPrice
 from karpenter.providers.aws.instancetype import ec2_pricing
 from karpenter.providers.contract import ProviderError
-from support.ec2_market import START, A, B, Fair, Region, fair, product, spot
+from support.ec2_instance_types import (
+    START,
+    A,
+    B,
+    FakeRegion,
+    InstanceTypeFixture,
+    instance_type_fixture,
+    product,
+    spot,
+)
 
 NAMES = ("m5.large", "m5.metal")
 
@@ -21,18 +30,18 @@ def listing(large: object = 0.1, metal: object = 4.0, money: str = "USD") -> dic
     }
 
 
-async def market(name: str = "us-east-1", **settings: object) -> Fair:
-    return await fair(Region(names=NAMES, products=listing()), name, **settings)
+async def priced_fixture(name: str = "us-east-1", **settings: object) -> InstanceTypeFixture:
+    return await instance_type_fixture(FakeRegion(names=NAMES, products=listing()), name, **settings)
 
 
-def on_demand(fixture: Fair) -> tuple[float | None, ...]:
-    return tuple(fixture.market.prices.on_demand(name) for name in NAMES)
+def on_demand(fixture: InstanceTypeFixture) -> tuple[float | None, ...]:
+    return tuple(fixture.provider.prices.on_demand(name) for name in NAMES)
 
 
 async def test_the_list_is_asked_for_virtual_and_whole_instances() -> None:
     """AWS-360."""
-    fixture = await market("eu-west-1")
-    await fixture.market.refresh_on_demand()
+    fixture = await priced_fixture("eu-west-1")
+    await fixture.provider.refresh_on_demand()
     assert on_demand(fixture) == (0.1, 4.0)
     common = {
         "regionCode": "eu-west-1",
@@ -58,21 +67,21 @@ async def test_the_list_is_asked_for_virtual_and_whole_instances() -> None:
     ],
 )
 async def test_half_a_list_changes_nothing(answer: dict[str, object]) -> None:
-    fixture = await market()
+    fixture = await priced_fixture()
     before = on_demand(fixture)
     for name, value in answer.items():
         setattr(fixture.region, name, value)
     with pytest.raises(ProviderError, match="on-demand"):
-        await fixture.market.refresh_on_demand()
+        await fixture.provider.refresh_on_demand()
     assert on_demand(fixture) == before == (0.096, 4.608)
 
 
 async def test_a_type_the_list_leaves_out_keeps_its_price() -> None:
     """AWS-363."""
-    fixture = await market()
-    await fixture.market.refresh_on_demand()
+    fixture = await priced_fixture()
+    await fixture.provider.refresh_on_demand()
     fixture.region.products = {"Shared": (product("c5.large", 1),), "Dedicated": (product("m5.metal", 5),)}
-    await fixture.market.refresh_on_demand()
+    await fixture.provider.refresh_on_demand()
     assert on_demand(fixture) == (0.1, 5.0)
 
 
@@ -81,22 +90,22 @@ async def test_a_type_the_list_leaves_out_keeps_its_price() -> None:
 )
 async def test_prices_in_another_currency_are_unknown_until_the_list_is_read(region: str, currency: str) -> None:
     """AWS-T354, AWS-367: 0.096 USD must not stand for 1.013 CNY, or spot at 0.3 CNY is never bought."""
-    fixture = await market(region)
+    fixture = await priced_fixture(region)
     fixture.region.spot = [spot("m5.large", A, 0.3)]
-    await fixture.market.refresh_spot()
+    await fixture.provider.refresh_spot()
     assert not fixture.offering("m5.large", "on-demand").available
     assert fixture.offering("m5.large", "spot").available
     fixture.region.products = listing(1.013, 48, currency)
-    await fixture.market.refresh_on_demand()
+    await fixture.provider.refresh_on_demand()
     assert on_demand(fixture) == (1.013, 48.0)
 
 
 async def test_unknown_prices_are_reported_with_what_to_do() -> None:
     """AWS-364: an isolated VPC in China reads no price list, and packaged prices would be in the wrong currency."""
-    fixture = await market("cn-north-1", isolated_vpc=True)
+    fixture = await priced_fixture("cn-north-1", isolated_vpc=True)
     with capture_logs() as logs:
-        await fixture.market.refresh_on_demand()
-        fixture.market.log_price_fallback("no")
+        await fixture.provider.refresh_on_demand()
+        fixture.provider.log_price_fallback("no")
     assert [entry["event"] for entry in logs] == [
         "on-demand prices are unknown, no price list can be reached: give prices with NodeOverlays",
         "on-demand prices are unknown: no on-demand instance is launched without one",
@@ -115,12 +124,12 @@ async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_
     region: str, isolated: bool, prices: tuple[float, float]
 ) -> None:
     """GovCloud has packaged prices of its own; its m5 costs about a quarter more."""
-    fixture = await market(region, isolated_vpc=isolated)
+    fixture = await priced_fixture(region, isolated_vpc=isolated)
     fixture.region.spot = [spot("m5.large", A, 0.02)]
     with capture_logs() as logs:
-        await fixture.market.refresh_on_demand()
-        await fixture.market.refresh_on_demand()
-        await fixture.market.refresh_spot()
+        await fixture.provider.refresh_on_demand()
+        await fixture.provider.refresh_on_demand()
+        await fixture.provider.refresh_spot()
     assert fixture.region.asked == []
     assert on_demand(fixture) == pytest.approx(prices, rel=0.005)
     assert fixture.offering("m5.large", "spot").price_per_hour == 0.02
@@ -161,41 +170,41 @@ def test_what_is_read_of_the_spot_market() -> None:
     ids=["AWS-365-empty", "AWS-365-refused"],
 )
 async def test_no_answer_leaves_spot_prices_as_they_are(answer: dict[str, object]) -> None:
-    fixture = await market()
+    fixture = await priced_fixture()
     fixture.region.spot = [spot("m5.large", A, 0.02)]
-    await fixture.market.refresh_spot()
+    await fixture.provider.refresh_spot()
     before = fixture.types()
     for name, value in answer.items():
         setattr(fixture.region, name, value)
     with pytest.raises(ProviderError, match="spot"):
-        await fixture.market.refresh_spot()
+        await fixture.provider.refresh_spot()
     assert fixture.types() == before
 
 
 async def test_a_spot_price_ec2_no_longer_names_ends() -> None:
     """8.2 Beyond: after half an hour, so that one short answer does not empty the market."""
-    fixture = await market()
+    fixture = await priced_fixture()
     fixture.region.spot = [spot("m5.large", A, 0.02), spot("m5.large", B, 0.03)]
-    await fixture.market.refresh_spot()
+    await fixture.provider.refresh_spot()
     fixture.region.spot = [spot("m5.large", B, 0.04)]
-    fixture.clock.go_on(minutes=29)
-    await fixture.market.refresh_spot()
+    fixture.clock.advance(minutes=29)
+    await fixture.provider.refresh_spot()
     assert fixture.offering("m5.large", "spot", A).available
     assert fixture.offering("m5.large", "spot", B).price_per_hour == 0.04
-    fixture.clock.go_on(minutes=1)
-    await fixture.market.refresh_spot()
+    fixture.clock.advance(minutes=1)
+    await fixture.provider.refresh_spot()
     assert not fixture.offering("m5.large", "spot", A).available
     assert fixture.offering("m5.large", "spot", B).available
 
 
 async def test_the_log_tells_changes_once() -> None:
     """AWS-368."""
-    fixture = await market()
+    fixture = await priced_fixture()
     fixture.region.spot = [spot("m5.large", A, 0.02), spot("m5.large", B, 0.03)]
     with capture_logs() as logs:
         for _ in range(2):
-            await fixture.market.refresh_on_demand()
-            await fixture.market.refresh_spot()
+            await fixture.provider.refresh_on_demand()
+            await fixture.provider.refresh_spot()
     messages = [entry["event"] for entry in logs]
     assert messages == ["updated on-demand pricing", "updated spot pricing with instance types and offerings"]
     assert (logs[1]["instance-type-count"], logs[1]["offering-count"]) == (1, 2)

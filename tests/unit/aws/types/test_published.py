@@ -24,7 +24,7 @@ from karpenter.providers.aws.ec2_descriptions import (
     ProcessorInfo,
     VCpuInfo,
 )
-from support.ec2_market import PLAIN, Region, fair, raw
+from support.ec2_instance_types import PLAIN, FakeRegion, instance_type_fixture, raw
 
 SHAPES = Path(__file__).resolve().parents[4] / ".." / "shared" / "data" / "instance_types.csv"
 AWS = "karpenter.k8s.aws/instance-"
@@ -89,8 +89,8 @@ def _published() -> dict[str, dict[str, str]]:
 
 async def _made(names: list[str]) -> dict[str, InstanceType]:
     own = {f"g4ad.{size}": _g4ad(size) for size in G4AD} | {name: _on_one_card(name) for name in ON_ONE_CARD}
-    market = (await fair(Region(names=names, infos=own))).market
-    return {instance_type.name: instance_type for instance_type in market.types_for(PLAIN)}
+    provider = (await instance_type_fixture(FakeRegion(names=names, infos=own))).provider
+    return {instance_type.name: instance_type for instance_type in provider.types_for(PLAIN)}
 
 
 def _count(text: str) -> int:

@@ -10,7 +10,7 @@ from karpenter.providers.aws.instancetype.ec2_offerings import (
     ReservationAvailability,
     UnavailableOfferings,
 )
-from support.ec2_market import HandClock
+from support.ec2_instance_types import ManualClock
 
 ICE = "InsufficientInstanceCapacity"
 SPOT = OfferingKey("spot", "m5.large", "zone-a")
@@ -20,14 +20,14 @@ class Launches:
     """A memory and its clock."""
 
     def __init__(self) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.memory = UnavailableOfferings(self.clock)
 
     def minutes_away(self, sold: OfferingKey = SPOT, reason: str = ICE) -> int:
         """Mark it, and wait until it is back."""
         self.memory.mark_unavailable(sold, reason)
         for minute in range(1, 200):
-            self.clock.go_on(minutes=1)
+            self.clock.advance(minutes=1)
             if not self.memory.is_unavailable(sold):
                 return minute
         raise AssertionError("it never came back")
@@ -43,7 +43,7 @@ def test_marking_again_begins_the_time_anew() -> None:
     launches = Launches()
     for _ in range(20):
         launches.memory.mark_unavailable(SPOT, ICE)
-    launches.clock.go_on(minutes=2)
+    launches.clock.advance(minutes=2)
     assert launches.minutes_away() == 3
 
 
@@ -57,7 +57,7 @@ def test_an_hour_in_stock_is_a_new_beginning() -> None:
     """AWS-375 Beyond."""
     launches = Launches()
     assert [launches.minutes_away(), launches.minutes_away()] == [3, 6]
-    launches.clock.go_on(minutes=60)
+    launches.clock.advance(minutes=60)
     assert launches.minutes_away() == 3
 
 
@@ -116,7 +116,7 @@ def test_a_capacity_type_and_subnets_are_back_after_three_minutes() -> None:
     assert launches.memory.are_subnets_unavailable({"subnet-1"})
     assert not launches.memory.are_subnets_unavailable({"subnet-1", "subnet-2"})
     assert not launches.memory.are_subnets_unavailable(())
-    launches.clock.go_on(minutes=3)
+    launches.clock.advance(minutes=3)
     assert not launches.memory.is_unavailable(SPOT)
     assert not launches.memory.are_subnets_unavailable({"subnet-1"})
 
@@ -126,7 +126,7 @@ def test_every_mark_and_every_end_moves_the_types_number() -> None:
     launches = Launches()
     numbers = [launches.memory.sequence_number("m5.large")]
     others = [launches.memory.sequence_number("c5.large")]
-    for step in (lambda: launches.memory.mark_unavailable(SPOT, ICE), lambda: launches.clock.go_on(minutes=3)):
+    for step in (lambda: launches.memory.mark_unavailable(SPOT, ICE), lambda: launches.clock.advance(minutes=3)):
         step()
         numbers.append(launches.memory.sequence_number("m5.large"))
         others.append(launches.memory.sequence_number("c5.large"))
@@ -140,7 +140,7 @@ def test_what_is_marked_can_be_listed() -> None:
     launches = Launches()
     launches.memory.mark_unavailable(SPOT, ICE)
     assert launches.memory.unavailable_offerings() == (SPOT,)
-    launches.clock.go_on(minutes=3)
+    launches.clock.advance(minutes=3)
     assert launches.memory.unavailable_offerings() == ()
 
 
@@ -166,7 +166,7 @@ def test_the_log_says_what_is_not_tried_and_why() -> None:
 
 def test_units_of_a_reservation_follow_launches_and_ends() -> None:
     """AWS-T600."""
-    units = ReservationAvailability(HandClock())
+    units = ReservationAvailability(ManualClock())
     units.set_available_count("cr-1", 5)
     units.mark_launched("cr-1")
     units.mark_launched("cr-1")
@@ -176,7 +176,7 @@ def test_units_of_a_reservation_follow_launches_and_ends() -> None:
 
 def test_a_refused_reservation_is_empty_until_ec2_is_asked_again() -> None:
     """AWS-T601."""
-    units = ReservationAvailability(HandClock())
+    units = ReservationAvailability(ManualClock())
     units.set_available_count("cr-1", 5)
     units.mark_exhausted("cr-1")
     assert units.available_count("cr-1") == 0
@@ -186,11 +186,11 @@ def test_a_refused_reservation_is_empty_until_ec2_is_asked_again() -> None:
 
 def test_a_reservation_nobody_counted_is_empty() -> None:
     """AWS-600."""
-    clock = HandClock()
+    clock = ManualClock()
     units = ReservationAvailability(clock)
     units.mark_terminated("cr-1")
     units.mark_launched("cr-1")
     assert units.available_count("cr-1") == 0
     units.set_available_count("cr-1", 5)
-    clock.go_on(hours=24)
+    clock.advance(hours=24)
     assert units.available_count("cr-1") == 0

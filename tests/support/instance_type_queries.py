@@ -1,4 +1,4 @@
-"""What tests ask of instance types, and reservations and overlays for them."""
+"""Queries of instance types, and capacity reservations and overlays for tests of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.api.node_overlay import NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, OverlayRequirement
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.providers.aws.aws_errors import AwsError
-from support.ec2_market import A
+from support.ec2_instance_types import A
 
 ZONE_ID = "topology.k8s.aws/zone-id"
 

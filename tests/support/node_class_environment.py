@@ -1,4 +1,4 @@
-"""EC2NodeClasses under their controller: AWS as a few tables, the in-memory API server, and a clock that tests move."""
+"""The controller of EC2NodeClasses with fakes of AWS, an in-memory API server, and a clock that tests advance."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
 from karpenter.providers.aws.nodeclass.nodeclass_validation import ValidationInputs, ValidationReconciler
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.ec2_class_services import Ec2, HandClock, Iam, Ssm
+from support.fake_node_class_services import Ec2, Iam, ManualClock, Ssm
 
 CLUSTER = AwsClusterInfo("shop", "us-west-2", "https://shop.example", "Q0E=", "1.32")
 TYPES = tuple(
@@ -78,8 +78,8 @@ TYPES = tuple(
 
 
 @dataclass
-class Told:
-    """Events, in order."""
+class RecordedEvents:
+    """Recorded events, in order."""
 
     events: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -94,8 +94,8 @@ class Told:
 
 
 @dataclass
-class Seen:
-    """The cluster as watches told it when ``Classes.see`` was called."""
+class WatchedObjects:
+    """The cluster view, which ``NodeClassEnvironment.sync`` updates."""
 
     known_claims: tuple[NodeClaim, ...] = ()
     known_pools: tuple[NodePool, ...] = ()
@@ -115,14 +115,14 @@ class Seen:
         return None
 
 
-class Classes:
-    """A cluster with classes. ``look`` lets the controller look at one as it is stored now."""
+class NodeClassEnvironment:
+    """A cluster with EC2NodeClasses and their controller. ``reconcile`` runs one reconcile of a class."""
 
     def __init__(self, **settings: Any) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.kube = MemoryKube(MemoryServer(self.clock))
         self.ec2, self.iam, self.ssm = Ec2(), Iam(), Ssm()
-        self.recorder, self.seen = Told(), Seen()
+        self.recorder, self.seen = RecordedEvents(), WatchedObjects()
         self.cluster = CLUSTER
         self.types: tuple[InstanceType, ...] = TYPES
         self.facts: tuple[KubeletTypeFacts, ...] = (KubeletTypeFacts("m5.xlarge", 4, 16384, 4, 15, 58),)
@@ -131,16 +131,16 @@ class Classes:
         self.user_data = ""
         self.cidr_error: AwsError | None = None
         self.missing: tuple[str, ...] = ()
-        #: What a process draws at its start, of 0 to 1.
-        self.drawn = 0.5
+        #: The random value of a process, 0 to 1.
+        self.random_value = 0.5
         self.gone: list[str] = []
         self.known: dict[str, EC2NodeClass] = {}
         self.settings = AwsSettings("shop", **settings)
         self.made = self.restarted()
 
-    def restarted(self) -> Process:
-        """The controller as a new process would have it."""
-        return Process(self)
+    def restarted(self) -> NodeClassProcess:
+        """The controller of a new process."""
+        return NodeClassProcess(self)
 
     async def cidr(self) -> str:
         if self.cidr_error is not None:
@@ -154,8 +154,8 @@ class Classes:
         interfaces = (NetworkInterfaceRequest(device_index=0, groups=("sg-1",)),)
         return LaunchTemplateData(image_id=trial.image.id, user_data=self.user_data, network_interfaces=interfaces)
 
-    async def see(self) -> None:
-        """What is stored comes through the watches."""
+    async def sync(self) -> None:
+        """Update the cluster view from the API server."""
         self.known.clear()
         self.known.update(
             {node_class.metadata.name: node_class for node_class in (await self.kube.list(EC2_NODE_CLASS)).items}
@@ -163,8 +163,8 @@ class Classes:
         self.seen.known_claims = (await self.kube.list(NODE_CLAIM)).items
         self.seen.known_pools = (await self.kube.list(NODE_POOL)).items
 
-    async def look(self, name: str = "default") -> float | None:
-        await self.see()
+    async def reconcile(self, name: str = "default") -> float | None:
+        await self.sync()
         return await self.made.controller.reconcile(name)
 
     async def get(self, name: str = "default") -> EC2NodeClass:
@@ -193,8 +193,8 @@ class Classes:
         condition = conditions.find_condition((await self.get(name)).status.conditions, type_)
         return "" if condition is None else condition.message
 
-    def stocked(self) -> Classes:
-        """With a subnet, a group and an image that the usual class finds."""
+    def with_resources(self) -> NodeClassEnvironment:
+        """Add subnets, a security group and an image that the default class selects."""
         own = tag_list({"team": "a"})
         self.ec2.subnets = [subnet("subnet-a", 50), subnet("subnet-b", 100, zone="us-west-2b")]
         self.ec2.groups = [SecurityGroupInfo(group_id="sg-1", group_name="nodes", vpc_id="vpc-1", tags=own)]
@@ -204,53 +204,57 @@ class Classes:
         return self
 
 
-class Process:
-    """The controller over a world, put together as the provider does it."""
+class NodeClassProcess:
+    """The controller in an environment, wired as the provider does it."""
 
-    def __init__(self, world: Classes) -> None:
-        self._world = world
-        ec2: Any = world.ec2
-        iam: Any = world.iam
-        clock, settings = world.clock, world.settings
+    def __init__(self, environment: NodeClassEnvironment) -> None:
+        self._environment = environment
+        ec2: Any = environment.ec2
+        iam: Any = environment.iam
+        clock, settings = environment.clock, environment.settings
         self._news = NodeClassChangeLog()
-        self.parameters = SsmParameters(world.ssm, ec2, clock)
+        self.parameters = SsmParameters(environment.ssm, ec2, clock)
         self.placement_groups = PlacementGroupProvider(ec2, clock)
         self._profiles = InstanceProfileProvider(iam, clock, CLUSTER, lambda: str(uuid.uuid4()))
-        self.collector = InstanceProfileGarbageCollector(self._profiles, CLUSTER, world.known.values, world.seen.claims)
+        self.collector = InstanceProfileGarbageCollector(
+            self._profiles, CLUSTER, environment.known.values, environment.seen.claims
+        )
         editions = NodeClassHashInputs()
         around = NodeClassReconcileContext(
-            world.kube,
+            environment.kube,
             clock,
             node_class_condition_types(settings.reserved_capacity),
-            world.known.get,
-            lambda: world.cluster,
+            environment.known.get,
+            lambda: environment.cluster,
         )
         leftovers = NodeClassCleanup(None if settings.isolated_vpc else self._profiles, ec2, CLUSTER)
         end = NodeClassTermination(
             leftovers,
-            world.kube,
-            world.recorder,
-            world.seen.claims,
-            lambda node_class: world.gone.append(node_class.metadata.name),
+            environment.kube,
+            environment.recorder,
+            environment.seen.claims,
+            lambda node_class: environment.gone.append(node_class.metadata.name),
         )
-        stamps = NodeClassHashStamper(world.kube, world.seen.claims)
+        stamps = NodeClassHashStamper(environment.kube, environment.seen.claims)
         self.controller = NodeClassController(around, self._parts(ec2), stamps, editions, end, Metrics())
 
     def _parts(self, ec2: Any) -> tuple[NodeClassSubreconciler, ...]:
-        world, clock, news = self._world, self._world.clock, self._news
-        warnings = NodeClassWarnings(world.recorder, news)
-        images = AmiProvider(ec2, self.parameters, clock, lambda: world.cluster, world.settings)
-        subnets = SubnetProvider(ec2, clock, world.settings.subnet_refresh_interval, world.addresses.__setitem__)
+        environment, clock, news = self._environment, self._environment.clock, self._news
+        warnings = NodeClassWarnings(environment.recorder, news)
+        images = AmiProvider(ec2, self.parameters, clock, lambda: environment.cluster, environment.settings)
+        subnets = SubnetProvider(
+            ec2, clock, environment.settings.subnet_refresh_interval, environment.addresses.__setitem__
+        )
         reservations = CapacityReservationReconciler(
-            CapacityReservationProvider(ec2, clock, world.units.__setitem__), clock, news
+            CapacityReservationProvider(ec2, clock, environment.units.__setitem__), clock, news
         )
         return (
-            AmiReconciler(images, lambda: world.cluster, news, world.recorder),
-            *((reservations,) if world.settings.reserved_capacity else ()),
+            AmiReconciler(images, lambda: environment.cluster, news, environment.recorder),
+            *((reservations,) if environment.settings.reserved_capacity else ()),
             PlacementGroupReconciler(self.placement_groups),
             SubnetReconciler(subnets, news, warnings),
             SecurityGroupReconciler(
-                SecurityGroupProvider(ec2, clock, world.settings.security_group_refresh_interval),
+                SecurityGroupProvider(ec2, clock, environment.settings.security_group_refresh_interval),
                 subnets,
                 news,
                 warnings,
@@ -260,29 +264,29 @@ class Process:
         )
 
     def _validation(self, ec2: Any) -> ValidationReconciler:
-        world = self._world
+        environment = self._environment
         knowledge = ValidationInputs(
-            world.cidr,
-            world.seen.pools,
-            lambda _: world.facts,
-            lambda node_class: world.types,
+            environment.cidr,
+            environment.seen.pools,
+            lambda _: environment.facts,
+            lambda node_class: environment.types,
             lambda *_: True,
-            world.missing_to_join,
+            environment.missing_to_join,
         )
         tried = LaunchDryRuns(
             ec2,
-            world.clock,
-            lambda: world.cluster,
-            lambda *asked: world.template_data(*asked),
-            world.settings.launch_batch_tag,
-            lambda: world.drawn,
+            environment.clock,
+            lambda: environment.cluster,
+            lambda *asked: environment.template_data(*asked),
+            environment.settings.launch_batch_tag,
+            lambda: environment.random_value,
         )
-        off = world.settings.disable_dry_run
+        off = environment.settings.disable_dry_run
         return ValidationReconciler(
             knowledge,
             None if off else tried,
-            world.settings.kubelet_expressions,
-            shares_gpus=world.settings.dra_nvidia_gpu_gate,
+            environment.settings.kubelet_expressions,
+            shares_gpus=environment.settings.dra_nvidia_gpu_gate,
         )
 
 
@@ -301,7 +305,7 @@ def subnet(name: str, free: int = 10, zone: str = "us-west-2a", vpc: str = "vpc-
 
 
 def spec_of(**fields: Any) -> EC2NodeClassSpec:
-    """A specification that finds what ``stocked`` holds."""
+    """A spec that selects the resources of ``with_resources``."""
     usual: dict[str, Any] = {
         "subnet_selector_terms": (SubnetSelectorTerm(tags={"team": "a"}),),
         "security_group_selector_terms": (SecurityGroupSelectorTerm(tags={"team": "a"}),),

@@ -1,4 +1,4 @@
-"""A small cluster for what AWS does to instances: claims and Nodes in an API server in memory, and whoever is told of it."""
+"""A cluster for tests of interruptions and other changes by AWS: NodeClaims and Nodes in an API server in memory."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def provider_id(instance: str) -> str:
     return f"aws:///us-west-2a/{instance}"
 
 
-class HandClock:
-    """A clock that stands until somebody moves it."""
+class ManualClock:
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.time = NOW
@@ -45,12 +45,12 @@ class HandClock:
     def now(self) -> datetime:
         return self.time
 
-    def forward(self, **by: float) -> None:
+    def advance(self, **by: float) -> None:
         self.time += timedelta(**by)
 
 
 @dataclass
-class Told:
+class RecordedEvents:
     """Events, as (type, kind, name, reason)."""
 
     events: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -64,30 +64,30 @@ class Told:
         self.events.append(("Warning", kind.name, involved.name, reason))
 
 
-class Cluster:
-    """Objects, and the picture watches would give of them, renewed by ``see``."""
+class FakeAwsCluster:
+    """Stored objects, and the cluster view of them, which ``sync`` updates."""
 
     def __init__(self) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.server = MemoryServer(self.clock)
         self.kube = MemoryKube(self.server)
-        self.recorder = Told()
+        self.recorder = RecordedEvents()
         self.metrics = Metrics()
         self.interruptions = InterruptionMetrics(self.metrics)
-        self.sold_out: list[tuple[str, str]] = []
+        self.unavailable: list[tuple[str, str]] = []
         self.interrupted: list[ReservedOffering] = []
         self.disrupted: list[tuple[str, str]] = []
         effects = InterruptionEffects(
-            lambda name, zone: self.sold_out.append((name, zone)),
+            lambda name, zone: self.unavailable.append((name, zone)),
             self.interrupted.append,
             lambda claim, reason: self.disrupted.append((claim.metadata.name, reason)),
         )
-        self.responder = InterruptionHandler(self, self.kube, self.recorder, self.clock, effects)
+        self.handler = InterruptionHandler(self, self.kube, self.recorder, self.clock, effects)
         self._claims: tuple[NodeClaim, ...] = ()
         self._nodes: tuple[Node, ...] = ()
         self._pools: tuple[NodePool, ...] = ()
 
-    # -- what is observed ---------------------------------------------------------------------------------------------------
+    # -- cluster view -------------------------------------------------------------------------------------------------------
 
     def claims(self) -> tuple[NodeClaim, ...]:
         return self._claims
@@ -103,18 +103,18 @@ class Cluster:
     def node_of(self, instance_id: str) -> Node | None:
         return next((node for node in self._nodes if node.spec.provider_id.endswith("/" + instance_id)), None)
 
-    async def see(self) -> None:
+    async def sync(self) -> None:
         self._claims = (await self.kube.list(NODE_CLAIM)).items
         self._nodes = (await self.kube.list(NODE)).items
         self._pools = (await self.kube.list(NODE_POOL)).items
 
-    # -- what there is ------------------------------------------------------------------------------------------------------
+    # -- objects ------------------------------------------------------------------------------------------------------------
 
     async def pool(self, **notes: str) -> None:
         await self.kube.create(NODE_POOL, annotated(node_pool("np"), notes))
-        await self.see()
+        await self.sync()
 
-    async def machine(
+    async def add_instance(
         self,
         name: str,
         instance: str,
@@ -124,7 +124,7 @@ class Cluster:
         registered: bool = True,
         termination_grace_period: str | None = None,
     ) -> None:
-        """A claim with an instance, held back by its finalizer, and its Node if it has joined."""
+        """Create a NodeClaim with an instance and a finalizer, and its Node if it has joined."""
         meta = ObjectMeta(name=name, labels=dict(own), finalizers=(labels.TERMINATION_FINALIZER,))
         spec = NodeClaimSpec(requirements=(), node_class_ref=CLASS, termination_grace_period=termination_grace_period)
         await self.kube.create(NODE_CLAIM, NodeClaim(metadata=meta, spec=spec))
@@ -132,7 +132,7 @@ class Cluster:
         await self.kube.patch(NODE_CLAIM, name, status, subresource="status")
         if joined:
             await self.join(name, instance, own, registered=registered)
-        await self.see()
+        await self.sync()
 
     async def join(self, name: str, instance: str, own: Mapping[str, str] = SPOT, *, registered: bool = True) -> None:
         mark = {labels.REGISTERED: "true"} if registered else {}
@@ -140,9 +140,9 @@ class Cluster:
         taint = Taint(key="own", effect="NoSchedule", value="x")
         spec = NodeSpec(provider_id=provider_id(instance), taints=(taint,))
         await self.kube.create(NODE, Node(metadata=meta, spec=spec))
-        await self.see()
+        await self.sync()
 
-    # -- what came of it ----------------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------------
 
     async def claim(self, name: str) -> NodeClaim:
         return await self.kube.get(NODE_CLAIM, name)
@@ -150,9 +150,9 @@ class Cluster:
     async def node(self, name: str) -> Node:
         return await self.kube.get(NODE, f"node-{name}")
 
-    async def ending(self) -> list[str]:
-        """Names of claims that are gone or going."""
-        await self.see()
+    async def deleted_claims(self) -> list[str]:
+        """Names of NodeClaims with a deletion timestamp."""
+        await self.sync()
         return [
             nodeclaim.metadata.name for nodeclaim in self._claims if nodeclaim.metadata.deletion_timestamp is not None
         ]

@@ -1,4 +1,4 @@
-"""A region to buy in: raw facts as EC2 gives them (those the EC2 double carries), prices, classes, and a market over them."""
+"""A fake region with EC2's descriptions of instance types (from moto's data) and prices, and an ``InstanceTypeProvider``."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ IDS = {A: "tst1-az1", B: "tst1-az2", C: "tst1-az3"}
 
 @lru_cache(maxsize=1)
 def raw() -> Mapping[str, InstanceTypeInfo]:
-    """Every type the double knows, by name."""
-    # Found, not imported: the double itself is slow to load, and not needed here.
+    """All instance types of moto, by name."""
+    # Only the data file is read: importing moto is slow.
     double = find_spec("moto")
     assert double is not None
     assert double.origin is not None
@@ -52,8 +52,8 @@ def raw() -> Mapping[str, InstanceTypeInfo]:
     return msgspec.json.decode(gzip.decompress(packed.read_bytes()), type=dict[str, InstanceTypeInfo])
 
 
-class HandClock:
-    """Time that stands until it is told to go on."""
+class ManualClock:
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.time = START
@@ -61,7 +61,7 @@ class HandClock:
     def now(self) -> datetime:
         return self.time
 
-    def go_on(self, **by: float) -> None:
+    def advance(self, **by: float) -> None:
         self.time += timedelta(**by)
 
 
@@ -77,11 +77,11 @@ def product(name: str, *prices: object, money: str = "USD") -> str:
 
 
 @dataclass
-class Region:
-    """What EC2 and the price list answer; change it, then refresh."""
+class FakeRegion:
+    """Answers of EC2 and the price list. A test changes them, then refreshes the provider."""
 
     names: Sequence[str] = ("m5.large",)
-    sold_in: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    offered_in: Mapping[str, Sequence[str]] = field(default_factory=dict)
     infos: dict[str, InstanceTypeInfo] = field(default_factory=dict)
     spot: list[SpotPrice] = field(default_factory=list)
     products: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Region:
 
     async def describe_instance_types(self) -> tuple[InstanceTypeInfo, ...]:
         self._refuse("types")
-        # As from the wire: equal, never the same objects.
+        # Equal values in new objects, as from the network.
         return tuple(msgspec.structs.replace(self.infos.get(name) or raw()[name]) for name in self.names)
 
     async def describe_instance_type_offerings(self) -> tuple[InstanceTypeOffering, ...]:
@@ -102,7 +102,7 @@ class Region:
         return tuple(
             InstanceTypeOffering(instance_type=name, location=zone)
             for name in self.names
-            for zone in self.sold_in.get(name, ZONES)
+            for zone in self.offered_in.get(name, ZONES)
         )
 
     async def describe_spot_price_history(self) -> tuple[SpotPrice, ...]:
@@ -127,7 +127,7 @@ def ami(name: str, arch: str = "amd64") -> AMI:
     return AMI(id=name, requirements=(ImageRequirement(key="kubernetes.io/arch", operator="In", values=(arch,)),))
 
 
-#: A class that says nothing, of the usual family.
+#: A class with default settings.
 PLAIN = EC2NodeClass(
     metadata=ObjectMeta(name="default"),
     spec=EC2NodeClassSpec(ami_family="AL2023"),
@@ -150,17 +150,17 @@ def of_status(**changes: object) -> EC2NodeClass:
     return msgspec.structs.replace(PLAIN, status=msgspec.structs.replace(PLAIN.status, **changes))
 
 
-class Fair:
-    """A market over a region, and what surrounds it."""
+class InstanceTypeFixture:
+    """An ``InstanceTypeProvider`` of a region, with its inputs."""
 
-    def __init__(self, region: Region | None = None, name: str = "us-east-1", **settings: object) -> None:
-        self.region = region or Region()
-        self.clock = HandClock()
+    def __init__(self, region: FakeRegion | None = None, name: str = "us-east-1", **settings: object) -> None:
+        self.region = region or FakeRegion()
+        self.clock = ManualClock()
         self.memories = InstanceTypeCaches.empty(self.clock)
         self.shifted: frozenset[str] = frozenset()
         self.group: PlacementGroupInfoEntry | None = None
         self.skipped: list[int] = []
-        self.market = InstanceTypeProvider(
+        self.provider = InstanceTypeProvider(
             self.region,
             self.region,
             AwsSettings(cluster_name="test", **settings),  # type: ignore[arg-type]
@@ -170,13 +170,13 @@ class Fair:
             InstanceTypeInputs(lambda: self.shifted, lambda _: self.group, self.skipped.append),
         )
 
-    async def opened(self) -> Fair:
-        """The same, knowing the region's types."""
-        await self.market.refresh_types()
+    async def loaded(self) -> InstanceTypeFixture:
+        """Load the region's instance types."""
+        await self.provider.refresh_types()
         return self
 
     def types(self, node_class: EC2NodeClass = PLAIN) -> Mapping[str, InstanceType]:
-        return {instance_type.name: instance_type for instance_type in self.market.types_for(node_class)}
+        return {instance_type.name: instance_type for instance_type in self.provider.types_for(node_class)}
 
     def offering(
         self, name: str, capacity_type: str, zone: str = A, node_class: EC2NodeClass = PLAIN, partition: str = ""
@@ -192,6 +192,8 @@ class Fair:
         return result
 
 
-async def fair(region: Region | None = None, name: str = "us-east-1", **settings: object) -> Fair:
-    """A market that knows its region's types."""
-    return await Fair(region, name, **settings).opened()
+async def instance_type_fixture(
+    region: FakeRegion | None = None, name: str = "us-east-1", **settings: object
+) -> InstanceTypeFixture:
+    """A fixture with loaded instance types."""
+    return await InstanceTypeFixture(region, name, **settings).loaded()

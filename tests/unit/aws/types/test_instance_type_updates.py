@@ -15,21 +15,35 @@ from karpenter.model import labels
 from karpenter.providers.aws.ec2_descriptions import InstanceTypeInfo, PlacementGroupInfoEntry
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
 from karpenter.providers.contract import ProviderError
-from support.ec2_market import IDS, PLAIN, ZONES, A, B, Fair, Region, fair, of_spec, of_status, raw, spot, subnets
-from support.market_queries import PARTITION, REFUSED, reservation, values
+from support.ec2_instance_types import (
+    IDS,
+    PLAIN,
+    ZONES,
+    A,
+    B,
+    FakeRegion,
+    InstanceTypeFixture,
+    instance_type_fixture,
+    of_spec,
+    of_status,
+    raw,
+    spot,
+    subnets,
+)
+from support.instance_type_queries import PARTITION, REFUSED, reservation, values
 
 GROUP = PlacementGroupInfoEntry(group_id="pg-1", strategy="partition", partition_count=3)
 
 
 async def test_nothing_new_means_the_identical_list() -> None:
     """AWS-284, AWS-353: whatever is asked and whoever asks for it."""
-    fixture = await fair(Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03)]))
-    await fixture.market.refresh_spot()
-    before = fixture.market.types_for(PLAIN)
-    await fixture.market.refresh_types()
-    await fixture.market.refresh_spot()
-    assert fixture.market.types_for(PLAIN) is before
-    assert fixture.market.types_for(of_spec(tags={"team": "a"}, user_data="#!/bin/sh")) is before
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03)]))
+    await fixture.provider.refresh_spot()
+    before = fixture.provider.types_for(PLAIN)
+    await fixture.provider.refresh_types()
+    await fixture.provider.refresh_spot()
+    assert fixture.provider.types_for(PLAIN) is before
+    assert fixture.provider.types_for(of_spec(tags={"team": "a"}, user_data="#!/bin/sh")) is before
 
 
 @pytest.mark.parametrize(
@@ -47,22 +61,22 @@ async def test_nothing_new_means_the_identical_list() -> None:
 )
 async def test_classes_that_differ_do_not_share_a_list(node_class: EC2NodeClass) -> None:
     """AWS-353 Beyond: the reference confuses some of them."""
-    fixture = await fair(Region(names=["m5.large", "a1.large"]))
-    plain = fixture.market.types_for(PLAIN)
-    other = fixture.market.types_for(node_class)
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "a1.large"]))
+    plain = fixture.provider.types_for(PLAIN)
+    other = fixture.provider.types_for(node_class)
     assert other is not plain
-    assert fixture.market.types_for(PLAIN) is plain
-    assert fixture.market.types_for(node_class) is other
+    assert fixture.provider.types_for(PLAIN) is plain
+    assert fixture.provider.types_for(node_class) is other
 
 
 async def test_a_price_that_moves_changes_one_type() -> None:
     """AWS-353 Beyond: at once. AWS-285: the type itself is not made anew, only its offerings."""
-    region = Region(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03), spot("c5.large", A, 0.02)])
-    fixture = await fair(region)
-    await fixture.market.refresh_spot()
+    region = FakeRegion(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03), spot("c5.large", A, 0.02)])
+    fixture = await instance_type_fixture(region)
+    await fixture.provider.refresh_spot()
     before = fixture.types()
     region.spot[0] = spot("m5.large", A, 0.04)
-    await fixture.market.refresh_spot()
+    await fixture.provider.refresh_spot()
     assert fixture.offering("m5.large", "spot").price_per_hour == 0.04
     assert fixture.types()["c5.large"] is before["c5.large"]
     assert fixture.types()["m5.large"].requirements is before["m5.large"].requirements
@@ -70,24 +84,24 @@ async def test_a_price_that_moves_changes_one_type() -> None:
 
 async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:
     """AWS-281."""
-    region = Region(names=["m5.large", "c5.large"])
-    fixture = await fair(region)
+    region = FakeRegion(names=["m5.large", "c5.large"])
+    fixture = await instance_type_fixture(region)
     before = fixture.types()
-    region.sold_in = {"m5.large": (B,)}
-    await fixture.market.refresh_types()
+    region.offered_in = {"m5.large": (B,)}
+    await fixture.provider.refresh_types()
     assert values(fixture.types()["m5.large"], labels.ZONE) == {B}
     assert fixture.types()["c5.large"] is before["c5.large"]
 
 
 async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
     """AWS-792."""
-    region = Region(names=["m5.large", "c5.large"], sold_in={"m5.large": (A, B), "c5.large": (A,)})
-    market = Fair(region).market
+    region = FakeRegion(names=["m5.large", "c5.large"], offered_in={"m5.large": (A, B), "c5.large": (A,)})
+    provider = InstanceTypeFixture(region).provider
     with capture_logs() as logs:
-        await market.refresh_types()
-        await market.refresh_types()
-        region.sold_in = {"m5.large": (A, B), "c5.large": (B,)}
-        await market.refresh_types()
+        await provider.refresh_types()
+        await provider.refresh_types()
+        region.offered_in = {"m5.large": (A, B), "c5.large": (B,)}
+        await provider.refresh_types()
     discovered = {"event": "discovered offerings for instance types", "instance-type-count": 2, "log_level": "debug"}
     assert logs == [
         {"event": "discovered instance types", "count": 2, "log_level": "debug"},
@@ -98,33 +112,33 @@ async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
 
 
 async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
-    region = Region(names=["m5.large", "c5.large"])
-    fixture = await fair(region)
+    region = FakeRegion(names=["m5.large", "c5.large"])
+    fixture = await instance_type_fixture(region)
     fixture.types()
     region.names = ["c5.large"]
-    await fixture.market.refresh_types()
+    await fixture.provider.refresh_types()
     assert fixture.types().keys() == {"c5.large"}
-    assert fixture.market.type_info("m5.large") is None
+    assert fixture.provider.type_info("m5.large") is None
 
 
 async def test_before_anything_is_known_there_is_nothing_to_list() -> None:
     """AWS-283."""
     with pytest.raises(ProviderError, match="no instance types found"):
-        Fair().market.types_for(PLAIN)
+        InstanceTypeFixture().provider.types_for(PLAIN)
 
 
 async def test_a_class_without_subnets_has_no_types() -> None:
     """AWS-283."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     with pytest.raises(ProviderError, match="no subnets found"):
-        fixture.market.types_for(of_status(subnets=()))
+        fixture.provider.types_for(of_status(subnets=()))
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"names": []}, "no instance types found"),
-        ({"sold_in": {"m5.large": ()}}, "no instance types offerings found"),
+        ({"offered_in": {"m5.large": ()}}, "no instance types offerings found"),
         ({"failing": {"types": REFUSED}}, "InternalError"),
         ({"failing": {"offerings": REFUSED}}, "InternalError"),
     ],
@@ -132,20 +146,20 @@ async def test_a_class_without_subnets_has_no_types() -> None:
 )
 async def test_a_failed_refresh_changes_nothing(changes: dict[str, object], said: str) -> None:
     """AWS-283."""
-    fixture = await fair()
-    before = fixture.market.types_for(PLAIN)
+    fixture = await instance_type_fixture()
+    before = fixture.provider.types_for(PLAIN)
     for name, value in changes.items():
         setattr(fixture.region, name, value)
     with pytest.raises(ProviderError, match=said):
-        await fixture.market.refresh_types()
-    assert fixture.market.types_for(PLAIN) is before
+        await fixture.provider.refresh_types()
+    assert fixture.provider.types_for(PLAIN) is before
 
 
 async def test_one_bad_type_is_left_out_and_told() -> None:
     """AWS-283 Beyond."""
     broken = InstanceTypeInfo(instance_type="x9.large")
     with capture_logs() as logs:
-        fixture = await fair(Region(names=["m5.large", "x9.large"], infos={"x9.large": broken}))
+        fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "x9.large"], infos={"x9.large": broken}))
     assert fixture.types().keys() == {"m5.large"}
     assert fixture.skipped == [1]
     assert [(entry["instance-type"], entry["log_level"]) for entry in logs if "error" in entry] == [
@@ -169,20 +183,20 @@ async def test_one_bad_type_is_left_out_and_told() -> None:
 )
 async def test_a_description_that_is_not_enough_is_not_guessed_at(changes: dict[str, object]) -> None:
     own = msgspec.structs.replace(raw()["m5.large"], **changes)
-    fixture = await fair(Region(names=["m5.large", "c5.large"], infos={"m5.large": own}))
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "c5.large"], infos={"m5.large": own}))
     assert fixture.types().keys() == {"c5.large"}
 
 
 async def test_a_type_without_cards_has_the_interfaces_it_says() -> None:
     network = msgspec.structs.replace(raw()["m5.large"].network_info, network_cards=())
     own = msgspec.structs.replace(raw()["m5.large"], network_info=network)
-    fixture = await fair(Region(infos={"m5.large": own}))
+    fixture = await instance_type_fixture(FakeRegion(infos={"m5.large": own}))
     assert fixture.types()["m5.large"].capacity["pods"] == 29_000
 
 
 async def test_a_class_that_changes_is_read_anew() -> None:
     """The same name is not the same class."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     assert values(fixture.types()["m5.large"], labels.ZONE) == {A, B}
     assert values(fixture.types(of_status(subnets=subnets(B)))["m5.large"], labels.ZONE) == {B}
     fixture.group = GROUP
@@ -191,8 +205,8 @@ async def test_a_class_that_changes_is_read_anew() -> None:
 
 async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
     """AWS-111: the pods of a type are those it runs by default."""
-    fixture = await fair(Region(names=["m5.large", "m5.xlarge"]), reserved_enis=1)
-    facts = fixture.market.kubelet_facts(PLAIN)["m5.large"]
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "m5.xlarge"]), reserved_enis=1)
+    facts = fixture.provider.kubelet_facts(PLAIN)["m5.large"]
     assert facts == KubeletTypeFacts(
         "m5.large", vcpus=2, memory_mib=8192, default_enis=3, ips_per_eni=10, default_pods=20
     )
@@ -200,23 +214,23 @@ async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
 
 async def test_a_type_fits_a_class_that_can_use_it() -> None:
     """AWS-340."""
-    fixture = await fair(Region(names=["m5.large", "a1.large"]))
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "a1.large"]))
     types = fixture.types()
-    assert [name for name, instance_type in types.items() if fixture.market.is_compatible(PLAIN, instance_type)] == [
+    assert [name for name, instance_type in types.items() if fixture.provider.is_compatible(PLAIN, instance_type)] == [
         "m5.large"
     ]
 
 
 async def test_facts_and_zone_ids_can_be_asked_for() -> None:
-    fixture = await fair()
-    assert fixture.market.type_info("m5.large") == raw()["m5.large"]
+    fixture = await instance_type_fixture()
+    assert fixture.provider.type_info("m5.large") == raw()["m5.large"]
     fixture.types()
-    assert [fixture.market.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]
+    assert [fixture.provider.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]
 
 
 async def test_a_class_whose_subnets_only_changed_places_keeps_its_list() -> None:
     """AWS-089, AWS-284: they are sorted by free addresses, which change by the minute."""
-    fixture = await fair(Region(names=["m5.large"]))
-    there = fixture.market.types_for(of_status(subnets=subnets(A, B)))
-    assert fixture.market.types_for(of_status(subnets=subnets(B, A))) is there
-    assert fixture.market.types_for(of_status(subnets=subnets(B))) is not there
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large"]))
+    there = fixture.provider.types_for(of_status(subnets=subnets(A, B)))
+    assert fixture.provider.types_for(of_status(subnets=subnets(B, A))) is there
+    assert fixture.provider.types_for(of_status(subnets=subnets(B))) is not there

@@ -1,4 +1,4 @@
-"""EC2, IAM and SSM as a few tables, for the controller of EC2NodeClasses."""
+"""Fakes of EC2, IAM and SSM for the controller of EC2NodeClasses, each with a few tables."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ UNAUTHORIZED = AwsError("UnauthorizedOperation", "You are not authorized to perf
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class HandClock:
-    """Stands still until it is moved."""
+class ManualClock:
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.moment = START
@@ -43,12 +43,12 @@ class HandClock:
     def now(self) -> datetime:
         return self.moment
 
-    def forward(self, **by: float) -> None:
+    def advance(self, **by: float) -> None:
         self.moment += timedelta(**by)
 
 
 class Recording:
-    """Calls by operation, and what each of them is refused with."""
+    """Recorded calls, and the error that refuses each operation."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -83,7 +83,7 @@ def _match(ec2_filter: Ec2Filter, attributes: Mapping[str, str], own: Mapping[st
 
 
 class Ec2(Recording):
-    """Describes what is in its tables; dry runs pass unless refused."""
+    """EC2: describes its tables; dry runs succeed unless refused."""
 
     def __init__(self) -> None:
         super().__init__()

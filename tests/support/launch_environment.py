@@ -1,4 +1,4 @@
-"""A world for tests of EC2 launches: an API server in memory, a small EC2, a class and a few types, in virtual time."""
+"""The environment of launch tests: an API server in memory, a fake EC2, an EC2NodeClass and a few types, in virtual time."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.apiserver.list_query import compile_query
 from karpenter.simulation.virtual_time import LoopClock
 from support.builders import wanted
-from support.fleets import SmallEc2
+from support.fake_ec2 import FakeEc2
 from support.metrics_scrape import counted
 
-#: A label whose value each claim has for itself.
+#: A label with a different value for each NodeClaim.
 OWN_LABEL = "example.com/own"
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 CLUSTER = AwsClusterInfo(
@@ -68,9 +68,9 @@ ZONE_IDS = {"a": "az1", "b": "az2", "c": "az3"}
 READY = Condition(type="Ready", status="True", observed_generation=1)
 ARM_IMAGE = AMI(id="ami-arm", requirements=(ImageRequirement(key=labels.ARCH, operator="In", values=("arm64",)),))
 X86_IMAGE = AMI(id="ami-x86", requirements=(ImageRequirement(key=labels.ARCH, operator="In", values=("amd64",)),))
-SPOT_OR_NOT = {labels.CAPACITY_TYPE: (labels.SPOT, labels.ON_DEMAND)}
+SPOT_OR_ON_DEMAND = {labels.CAPACITY_TYPE: (labels.SPOT, labels.ON_DEMAND)}
 ON_DEMAND = {labels.CAPACITY_TYPE: (labels.ON_DEMAND,)}
-RESERVED_OR_NOT = {labels.CAPACITY_TYPE: (labels.RESERVED, labels.ON_DEMAND)}
+RESERVED_OR_ON_DEMAND = {labels.CAPACITY_TYPE: (labels.RESERVED, labels.ON_DEMAND)}
 
 
 def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
@@ -94,7 +94,7 @@ def node_class(spec: Mapping[str, Any] = {}, **status: Any) -> EC2NodeClass:
 
 
 def replaced_annotations(node_class: EC2NodeClass, annotations: Mapping[str, str]) -> EC2NodeClass:
-    """The class with these annotations beside its own."""
+    """The class with additional annotations."""
     meta = node_class.metadata
     replaced = msgspec.structs.replace(meta, annotations={**meta.annotations, **annotations})
     return msgspec.structs.replace(node_class, metadata=replaced)
@@ -116,7 +116,7 @@ def reserved(
     return offering(labels.RESERVED, zone, price, reservation_capacity=units, labels=own)
 
 
-def machine(
+def ec2_type(
     name: str,
     price: float = 0.1,
     *,
@@ -126,7 +126,7 @@ def machine(
     capacity: Mapping[str, str] = {},
     more: Mapping[str, tuple[str, ...]] = {},
 ) -> InstanceType:
-    """A type sold as spot at 40 % of its price and on demand, in both zones, unless offerings are given."""
+    """An instance type. Default offerings: on-demand, and spot at 40 % of the price, in both zones."""
     sold = tuple(
         offering(kind, zone, price * factor)
         for zone in ZONES
@@ -152,7 +152,7 @@ def machine(
 
 def claim(
     name: str = "one",
-    requirements: Mapping[str, tuple[str, ...]] = SPOT_OR_NOT,
+    requirements: Mapping[str, tuple[str, ...]] = SPOT_OR_ON_DEMAND,
     requests: Mapping[str, str] = {"cpu": "1"},
     **metadata: Any,
 ) -> NodeClaim:
@@ -167,8 +167,8 @@ def claim(
     )
 
 
-class Knowing:
-    """What other parts of the provider know, made up. The user data tells what it was made from."""
+class StaticLaunchInputs:
+    """Fixed launch inputs. User data contains the inputs that it was created from."""
 
     def boot_labels(self, claim: NodeClaim) -> Mapping[str, str]:
         return {key: value for key, value in claim.metadata.labels.items() if key != OWN_LABEL}
@@ -187,36 +187,36 @@ def planned(
     asked: NodeClaim, types: Iterable[InstanceType], of: EC2NodeClass | None = None, **rules: Any
 ) -> LaunchPlan:
     return plan_launch(
-        LaunchSubject(asked, of or node_class()), tuple(types), Knowing(), LaunchSettings(CLUSTER, **rules)
+        LaunchSubject(asked, of or node_class()), tuple(types), StaticLaunchInputs(), LaunchSettings(CLUSTER, **rules)
     )
 
 
-class JoinsByItself:
-    """Instances of no class join with kubeadm."""
+class NoJoinParameters:
+    """No instance joins with kubeadm."""
 
     async def parameters(self, claim: NodeClaim, node_class: EC2NodeClass) -> JoinParameters | None:
         return None
 
     async def launch_failed(self, claim: NodeClaim) -> None:
-        raise AssertionError("nothing was made for the claim")
+        raise AssertionError("there are no join parameters to delete")
 
 
 @dataclass
-class Remembered:
-    """Everything others are told."""
+class RecordedEffects:
+    """Recorded effects of launches: unavailable offerings, reservation counts, events."""
 
-    lacking: list[OfferingKey] = field(default_factory=list)
-    lacking_all: list[str] = field(default_factory=list)
+    unavailable: list[OfferingKey] = field(default_factory=list)
+    unavailable_capacity_types: list[str] = field(default_factory=list)
     full_subnets: list[str] = field(default_factory=list)
     units: dict[str, int] = field(default_factory=dict)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
     def mark_unavailable(self, key: OfferingKey, reason: str, fleet_id: str) -> None:
-        self.lacking.append(key)
+        self.unavailable.append(key)
 
     def mark_capacity_type_unavailable(self, capacity_type: str) -> None:
-        self.lacking_all.append(capacity_type)
+        self.unavailable_capacity_types.append(capacity_type)
 
     def mark_subnet_unavailable(self, subnet_id: str) -> None:
         self.full_subnets.append(subnet_id)
@@ -239,8 +239,8 @@ class Remembered:
 
 
 @dataclass
-class Seen:
-    """The cluster as the watches tell it, here without delay."""
+class WatchedObjects:
+    """A cluster view without delay."""
 
     kube: MemoryKube
     nodes: list[Node] = field(default_factory=list)
@@ -263,34 +263,34 @@ class Seen:
 
 
 @dataclass
-class World:
-    """What a test acts in and looks at."""
+class LaunchEnvironment:
+    """The parts that a launch test uses and inspects."""
 
     clock: LoopClock
     kube: MemoryKube
-    ec2: SmallEc2
-    told: Remembered = field(default_factory=Remembered)
+    ec2: FakeEc2
+    recorded: RecordedEffects = field(default_factory=RecordedEffects)
     addresses: SubnetAddresses = field(default_factory=SubnetAddresses)
     shifted: frozenset[str] = frozenset()
-    join_source: JoinParameterSource = field(default_factory=JoinsByItself)
-    inputs: Knowing = field(default_factory=Knowing)
+    join_source: JoinParameterSource = field(default_factory=NoJoinParameters)
+    inputs: StaticLaunchInputs = field(default_factory=StaticLaunchInputs)
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.series = InstanceMetrics(self.metrics, self.told)
+        self.series = InstanceMetrics(self.metrics, self.recorded)
         self.restart()
 
     def restart(self) -> None:
-        """A new process: everything that lives in memory begins anew, counters aside."""
-        region = InstanceScope(CLUSTER, lambda: self.shifted, self.told.zone_id)
+        """Start a new process: all state in memory is new, except metrics."""
+        region = InstanceScope(CLUSTER, lambda: self.shifted, self.recorded.zone_id)
         self.instances = InstanceProvider(self.ec2, region, self.clock, self.series)
         self.templates = LaunchTemplateProvider(self.ec2, CLUSTER, self.clock)
-        self.seen = Seen(self.kube)
+        self.seen = WatchedObjects(self.kube)
         self.launcher = self._launcher()
 
     def _launcher(self) -> FleetLauncher:
-        told = self.told
-        trade = LauncherDependencies(
+        recorded = self.recorded
+        dependencies = LauncherDependencies(
             kube=self.kube,
             ec2=self.ec2,
             clock=self.clock,
@@ -298,16 +298,16 @@ class World:
             subnet_addresses=self.addresses,
             input_resolver=self.inputs,
             join_source=self.join_source,
-            effects=LaunchEffects(told, told, self.addresses, self.series, told),
+            effects=LaunchEffects(recorded, recorded, self.addresses, self.series, recorded),
             metrics=self.series,
         )
-        return FleetLauncher(trade, LaunchSettings(CLUSTER))
+        return FleetLauncher(dependencies, LaunchSettings(CLUSTER))
 
     async def claim(self, name: str = "one", *args: Any, **more: Any) -> NodeClaim:
         return await self.kube.create(NODE_CLAIM, claim(name, *args, **more))
 
-    async def own(self, asked: NodeClaim, instance_id: str) -> None:
-        """Write on a claim which instance it has."""
+    async def set_provider_id(self, asked: NodeClaim, instance_id: str) -> None:
+        """Write the provider id of its instance into a NodeClaim."""
         patch = {"status": {"providerID": instance_info.format_provider_id("a", instance_id)}}
         await self.kube.patch(NODE_CLAIM, asked.metadata.name, patch, subresource="status")
 
@@ -315,10 +315,10 @@ class World:
         return counted(self.metrics.registry, name, own) or 0.0
 
 
-def play(story: Callable[[World], Awaitable[None]]) -> None:
-    """Play a scene in virtual time."""
+def run_scenario(scenario: Callable[[LaunchEnvironment], Awaitable[None]]) -> None:
+    """Run a scenario in virtual time."""
 
     async def main(clock: LoopClock) -> None:
-        await story(World(clock, MemoryKube(MemoryServer(clock)), SmallEc2(clock)))
+        await scenario(LaunchEnvironment(clock, MemoryKube(MemoryServer(clock)), FakeEc2(clock)))
 
     virtual.run_virtual(main, START)

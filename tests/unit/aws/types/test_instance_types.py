@@ -18,15 +18,27 @@ from karpenter.model import labels
 from karpenter.providers.aws.ec2_descriptions import PlacementGroupInfoEntry
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.ec2_pricing import overlay_prices
-from support.ec2_market import IDS, ZONES, A, B, C, Region, fair, of_spec, of_status, raw, spot
-from support.market_queries import PARTITION, ZONE_ID, available, overlay, reservation, values
+from support.ec2_instance_types import (
+    IDS,
+    ZONES,
+    A,
+    B,
+    C,
+    FakeRegion,
+    instance_type_fixture,
+    of_spec,
+    of_status,
+    raw,
+    spot,
+)
+from support.instance_type_queries import PARTITION, ZONE_ID, available, overlay, reservation, values
 
 # -- labels and compatibility -------------------------------------------------------------------------------------------------
 
 
 async def test_zones_are_those_where_the_type_is_sold_and_the_class_has_a_subnet() -> None:
     """AWS-T300."""
-    fixture = await fair(Region(sold_in={"m5.large": (B, C)}))
+    fixture = await instance_type_fixture(FakeRegion(offered_in={"m5.large": (B, C)}))
     instance_type = fixture.types()["m5.large"]
     assert values(instance_type, labels.ZONE) == {B}
     assert values(instance_type, ZONE_ID) == {IDS[B]}
@@ -34,7 +46,7 @@ async def test_zones_are_those_where_the_type_is_sold_and_the_class_has_a_subnet
 
 async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
     """AWS-320: without a zone no id is known, which is not the same as having none."""
-    instance_type = (await fair(Region(sold_in={"m5.large": (C,)}))).types()["m5.large"]
+    instance_type = (await instance_type_fixture(FakeRegion(offered_in={"m5.large": (C,)}))).types()["m5.large"]
     assert ZONE_ID not in instance_type.requirements
     assert instance_type.requirements[labels.ZONE].accepts_absent
 
@@ -45,7 +57,7 @@ async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
 )
 async def test_a_windows_class_has_the_build_of_its_family(family: str, build: str) -> None:
     """AWS-066: a container of another build does not start on the node that was bought for it."""
-    instance_type = (await fair()).types(of_spec(ami_family=family))["m5.large"]
+    instance_type = (await instance_type_fixture()).types(of_spec(ami_family=family))["m5.large"]
     assert values(instance_type, "node.kubernetes.io/windows-build") == {build}
 
 
@@ -65,7 +77,7 @@ def test_a_volume_of_the_ebs_driver_pins_its_zone(written: str, read: str) -> No
 
 async def test_every_label_of_a_type_may_be_asked_for() -> None:
     """AWS-061: a NodePool may use each label without declaring it; other keys of the domain are restricted."""
-    keys = set((await fair()).types()["m5.large"].requirements)
+    keys = set((await instance_type_fixture()).types()["m5.large"].requirements)
     well_known = labels.WELL_KNOWN | INSTANCE_LABELS
     assert {key for key in keys if labels.is_restricted(key, well_known)} == set()
     assert labels.is_restricted("karpenter.k8s.aws/instance-catgory", well_known)
@@ -73,14 +85,14 @@ async def test_every_label_of_a_type_may_be_asked_for() -> None:
 
 async def test_no_type_knows_the_sandbox_of_older_releases() -> None:
     """K15-A21: neither its label nor its resource; nor what enclaves take, which users add by an overlay (K15-A38)."""
-    instance_type = (await fair()).types()["m5.large"]
+    instance_type = (await instance_type_fixture()).types()["m5.large"]
     assert "karpenter.k8s.aws/nitro-sandbox" not in {*instance_type.requirements, *INSTANCE_LABELS, *labels.WELL_KNOWN}
     assert [name for name in instance_type.capacity if "nitro" in name or name.startswith("hugepages-")] == []
 
 
 async def test_arm_instances_never_run_windows() -> None:
     """AWS-T301."""
-    fixture = await fair(Region(names=["m6g.large", "m5.large"]))
+    fixture = await instance_type_fixture(FakeRegion(names=["m6g.large", "m5.large"]))
     types = fixture.types(of_spec(ami_family="Windows2022"))
     assert values(types["m6g.large"], labels.OS) == frozenset()
     assert values(types["m5.large"], labels.OS) == {"windows"}
@@ -88,7 +100,7 @@ async def test_arm_instances_never_run_windows() -> None:
 
 async def test_every_type_says_something_about_every_well_known_label() -> None:
     """SCH-116, AWS-320."""
-    fixture = await fair(Region(names=list(raw())))
+    fixture = await instance_type_fixture(FakeRegion(names=list(raw())))
     assert all(instance_type.requirements.keys() >= INSTANCE_LABELS for instance_type in fixture.types().values())
 
 
@@ -115,7 +127,7 @@ AWS = "karpenter.k8s.aws/"
 )
 async def test_labels_that_are_easy_to_get_wrong(name: str, key: str, value: str) -> None:
     """AWS-320 to AWS-323."""
-    assert values((await fair(Region(names=[name]))).types()[name], AWS + key) == {value}
+    assert values((await instance_type_fixture(FakeRegion(names=[name]))).types()[name], AWS + key) == {value}
 
 
 EFA_ON_CARDS = (
@@ -149,14 +161,14 @@ GROUP = PlacementGroupInfoEntry(group_id="pg-1", strategy="partition", partition
 async def test_a_type_the_class_cannot_use_is_listed_but_not_available(
     name: str, spec: dict[str, object], usable: bool
 ) -> None:
-    instance_type = (await fair(Region(names=[name]))).types(of_spec(**spec))[name]
+    instance_type = (await instance_type_fixture(FakeRegion(names=[name]))).types(of_spec(**spec))[name]
     assert bool(available(instance_type)) == usable
     assert values(instance_type, labels.ZONE) == {A, B}
 
 
 async def test_what_one_class_asks_of_a_type_says_nothing_of_it_for_another_class() -> None:
     """K15-A32, K15-A133: classes of one process, with enclaves, with nested virtualisation and with neither."""
-    fixture = await fair(Region(names=["u-6tb1.56xlarge"]))
+    fixture = await instance_type_fixture(FakeRegion(names=["u-6tb1.56xlarge"]))
     enclaves = of_spec(enclave_options=EnclaveOptions(enabled=True))
     nested = of_spec(cpu_options=CpuOptions(nested_virtualization="enabled"))
     for node_class, usable in ((enclaves, False), (of_spec(), True), (nested, False), (of_spec(), True)):
@@ -167,8 +179,8 @@ async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -
     """AWS-344."""
     own = raw()["m5.large"]
     alone = msgspec.structs.replace(own, placement_group_info=None)
-    fixture = await fair(
-        Region(
+    fixture = await instance_type_fixture(
+        FakeRegion(
             names=["m5.large", "c5.large"], infos={"c5.large": msgspec.structs.replace(alone, instance_type="c5.large")}
         )
     )
@@ -182,7 +194,7 @@ async def test_a_type_that_does_not_fit_the_placement_group_is_not_available() -
 
 async def test_zones_without_a_subnet_are_listed_and_not_available() -> None:
     """AWS-T350, AWS-350, AWS-351: an offering exists in every zone of the region."""
-    instance_type = (await fair()).types()["m5.large"]
+    instance_type = (await instance_type_fixture()).types()["m5.large"]
     assert {(offer.capacity_type, offer.zone) for offer in instance_type.offerings} == {
         (kind, zone) for kind in ("on-demand", "spot") for zone in ZONES
     }
@@ -191,8 +203,8 @@ async def test_zones_without_a_subnet_are_listed_and_not_available() -> None:
 
 async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
     """AWS-T351, AWS-352: an unknown price makes an offering unavailable."""
-    fixture = await fair(Region(spot=[spot("m5.large", A, 0.03)]))
-    await fixture.market.refresh_spot()
+    fixture = await instance_type_fixture(FakeRegion(spot=[spot("m5.large", A, 0.03)]))
+    await fixture.provider.refresh_spot()
     assert fixture.offering("m5.large", "spot", A).price_per_hour == 0.03
     assert not fixture.offering("m5.large", "spot", B).available
     assert fixture.offering("m5.large", "on-demand", B).available
@@ -200,19 +212,19 @@ async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
 
 async def test_before_the_first_update_spot_costs_as_much_as_on_demand() -> None:
     """AWS-T352, AWS-367: prices are the packaged ones of the region."""
-    fixture = await fair(name="eu-west-1")
+    fixture = await instance_type_fixture(name="eu-west-1")
     assert {offer.price_per_hour for offer in fixture.types()["m5.large"].offerings} == {0.107}
     assert available(fixture.types()["m5.large"]) == {(kind, zone) for kind in ("on-demand", "spot") for zone in (A, B)}
 
 
 async def test_a_stock_out_is_about_one_offering_and_ends() -> None:
     """AWS-T357."""
-    fixture = await fair(Region(names=["m5.large", "c5.large"]))
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "c5.large"]))
     before = fixture.types()
     fixture.memories.unavailable.mark_unavailable(OfferingKey("spot", "m5.large", A), "InsufficientInstanceCapacity")
     assert available(before["m5.large"]) - available(fixture.types()["m5.large"]) == {("spot", A)}
     assert fixture.types()["c5.large"] is before["c5.large"]
-    fixture.clock.go_on(minutes=3)
+    fixture.clock.advance(minutes=3)
     assert fixture.types()["m5.large"].offerings == before["m5.large"].offerings
 
 
@@ -221,7 +233,7 @@ async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
     node_class = of_status(
         subnets=(Subnet(id="subnet-1", zone=A), Subnet(id="subnet-2", zone=A), Subnet(id="subnet-3", zone=B))
     )
-    fixture = await fair(Region(names=["m5.large", "c5.large"]))
+    fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "c5.large"]))
     fixture.memories.unavailable.mark_subnet_unavailable("subnet-1")
     assert fixture.offering("m5.large", "spot", A, node_class).available
     fixture.memories.unavailable.mark_subnet_unavailable("subnet-2")
@@ -231,7 +243,7 @@ async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
 
 async def test_spot_as_a_whole_may_be_gone() -> None:
     """AWS-377."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     fixture.memories.unavailable.mark_capacity_type_unavailable("spot")
     assert {kind for kind, _ in available(fixture.types()["m5.large"])} == {"on-demand"}
 
@@ -241,7 +253,7 @@ async def test_spot_as_a_whole_may_be_gone() -> None:
 )
 async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> None:
     """K15-A34, K15-A136, K15-080, AWS-T360 as 1.15 has it: a full one is available, with nothing left: it cannot be launched."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     fixture.memories.reservations.set_available_count("cr-1", free)
     node_class = of_status(capacity_reservations=(reservation(),))
     offer = fixture.offering("m5.large", "reserved", A, node_class)
@@ -257,8 +269,8 @@ async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> 
 async def test_reserved_instances_are_nearly_free_and_the_smaller_one_is_still_cheaper() -> None:
     """AWS-602: what is paid for goes before spot, and consolidation still prefers the smaller reserved type."""
     names = ("m5.large", "m5.xlarge")
-    fixture = await fair(Region(names=names, spot=[spot(name, A, 0.0001) for name in names]))
-    await fixture.market.refresh_spot()
+    fixture = await instance_type_fixture(FakeRegion(names=names, spot=[spot(name, A, 0.0001) for name in names]))
+    await fixture.provider.refresh_spot()
     reservations = tuple(reservation(id=f"cr-{name}", instance_type=name) for name in names)
     for name in names:
         fixture.memories.reservations.set_available_count(f"cr-{name}", 1)
@@ -270,7 +282,7 @@ async def test_reserved_instances_are_nearly_free_and_the_smaller_one_is_still_c
 
 async def test_taking_the_last_unit_closes_the_reservation() -> None:
     """AWS-600: the list follows the count at once."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     node_class = of_status(capacity_reservations=(reservation(),))
     fixture.memories.reservations.set_available_count("cr-1", 1)
     assert fixture.offering("m5.large", "reserved", A, node_class).launchable
@@ -280,7 +292,7 @@ async def test_taking_the_last_unit_closes_the_reservation() -> None:
 
 async def test_a_mark_of_a_reservation_says_nothing_of_another_one() -> None:
     """K15-A36, K15-A57, K15-A139: of the same type and zone; both counts stay."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     node_class = of_status(capacity_reservations=(reservation(), reservation(id="cr-2")))
     for name in ("cr-1", "cr-2"):
         fixture.memories.reservations.set_available_count(name, 2)
@@ -294,7 +306,7 @@ async def test_a_mark_of_a_reservation_says_nothing_of_another_one() -> None:
         }
 
     assert state() == {"cr-1": (False, 2), "cr-2": (True, 2)}
-    fixture.clock.go_on(minutes=3)
+    fixture.clock.advance(minutes=3)
     assert state() == {"cr-1": (True, 2), "cr-2": (True, 2)}
 
 
@@ -302,7 +314,7 @@ async def test_a_mark_of_a_reservation_says_nothing_of_another_one() -> None:
     "changes", [{"state": "expiring"}, {"availability_zone": C}], ids=["AWS-354-expiring", "AWS-354-other-zone"]
 )
 async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes: dict[str, object]) -> None:
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     fixture.memories.reservations.set_available_count("cr-1", 3)
     instance_type = fixture.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
     assert "reserved" not in {kind for kind, _ in available(instance_type)}
@@ -310,7 +322,7 @@ async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes:
 
 async def test_without_the_gate_there_is_nothing_reserved() -> None:
     """AWS-T361."""
-    fixture = await fair(reserved_capacity=False)
+    fixture = await instance_type_fixture(reserved_capacity=False)
     fixture.memories.reservations.set_available_count("cr-1", 3)
     instance_type = fixture.types(of_status(capacity_reservations=(reservation(),)))["m5.large"]
     assert {offer.capacity_type for offer in instance_type.offerings} == {"spot", "on-demand"}
@@ -320,7 +332,7 @@ async def test_without_the_gate_there_is_nothing_reserved() -> None:
 
 async def test_each_partition_has_offerings_of_its_own() -> None:
     """AWS-T362, AWS-355, AWS-610: one copy for each partition, so pods can spread over partitions."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     fixture.group = GROUP
     instance_type = fixture.types()["m5.large"]
     assert sum(offer.available for offer in instance_type.offerings) == 12
@@ -341,7 +353,7 @@ async def test_each_partition_has_offerings_of_its_own() -> None:
 )
 async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone: set[str]) -> None:
     """AWS-376, AWS-613 and the Beyond of 8.3: partitions are looked up, too."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     fixture.group = GROUP
     fixture.memories.unavailable.mark_unavailable(marked, "InsufficientInstanceCapacity")
     missing = {
@@ -354,7 +366,7 @@ async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone:
 
 async def test_a_stock_out_in_a_group_leaves_others_alone() -> None:
     """AWS-376."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     fixture.memories.unavailable.mark_unavailable(
         OfferingKey("spot", "m5.large", A, "pg-1", "2"), "InsufficientInstanceCapacity"
     )
@@ -371,14 +383,14 @@ def test_an_overlay_may_price_a_type_that_ec2_does_not_list() -> None:
 
 async def test_an_overlay_prices_what_has_no_price() -> None:
     """AWS-T363."""
-    fixture = await fair(Region(names=[UNPRICED, "m5.large"]), node_overlay=True)
+    fixture = await instance_type_fixture(FakeRegion(names=[UNPRICED, "m5.large"]), node_overlay=True)
     assert not available(fixture.types()[UNPRICED])
     names = (UNPRICED, "m5.large")
-    fixture.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, name)) for name in names])
+    fixture.provider.set_overlay_prices([overlay((labels.INSTANCE_TYPE, name)) for name in names])
     offer = fixture.offering(UNPRICED, "on-demand")
     assert (offer.available, offer.price_per_hour) == (True, 2.5)
     assert fixture.offering("m5.large", "on-demand").price_per_hour == 0.096
-    fixture.market.set_overlay_prices([])
+    fixture.provider.set_overlay_prices([])
     assert not available(fixture.types()[UNPRICED])
 
 
@@ -392,29 +404,29 @@ async def test_an_overlay_prices_what_has_no_price() -> None:
     ],
 )
 async def test_other_overlays_price_nothing_here(given: NodeOverlay) -> None:
-    fixture = await fair(Region(names=[UNPRICED]), node_overlay=True)
-    fixture.market.set_overlay_prices([given])
+    fixture = await instance_type_fixture(FakeRegion(names=[UNPRICED]), node_overlay=True)
+    fixture.provider.set_overlay_prices([given])
     assert not available(fixture.types()[UNPRICED])
 
 
 async def test_without_the_gate_overlays_price_nothing() -> None:
     """AWS-356."""
-    fixture = await fair(Region(names=[UNPRICED]))
-    fixture.market.set_overlay_prices([overlay((labels.INSTANCE_TYPE, UNPRICED))])
+    fixture = await instance_type_fixture(FakeRegion(names=[UNPRICED]))
+    fixture.provider.set_overlay_prices([overlay((labels.INSTANCE_TYPE, UNPRICED))])
     assert not available(fixture.types()[UNPRICED])
 
 
 async def test_the_heaviest_overlay_says_the_price() -> None:
     """AWS-356."""
-    fixture = await fair(Region(names=[UNPRICED]), node_overlay=True)
+    fixture = await instance_type_fixture(FakeRegion(names=[UNPRICED]), node_overlay=True)
     asked = (labels.INSTANCE_TYPE, UNPRICED)
-    fixture.market.set_overlay_prices([overlay(asked, price="3", weight=9), overlay(asked, price="2", weight=1)])
+    fixture.provider.set_overlay_prices([overlay(asked, price="3", weight=9), overlay(asked, price="2", weight=1)])
     assert fixture.offering(UNPRICED, "on-demand").price_per_hour == 3.0
 
 
 async def test_a_zone_traffic_is_shifted_away_from_sells_nothing() -> None:
     """AWS-616, AWS-T607."""
-    fixture = await fair()
+    fixture = await instance_type_fixture()
     before = fixture.types()
     fixture.shifted = frozenset({IDS[A]})
     assert {zone for _, zone in available(fixture.types()["m5.large"])} == {B}

@@ -1,6 +1,6 @@
-"""A small EC2 for launches: pools that run out, client tokens honoured, instances that show late, answers that get lost.
+"""A fake EC2 for launches, with limited pools, client tokens, delayed visibility of instances and lost answers.
 
-Every call passes ``gate`` before it takes effect and again before it is answered: there a test may count, fail, delay or kill.
+Every call awaits ``gate`` before it takes effect and again before it is answered, where a test can count, fail, delay or kill.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ Gate = Callable[[str, str], Awaitable[None]]
 
 
 async def open_gate(call: str, moment: str) -> None:
-    """Lets everything pass."""
+    """Allows every call."""
 
 
 @dataclass
-class _Machine:
+class _FakeInstance:
     info: InstanceInfo
     visible_at: datetime
 
 
 @dataclass
-class SmallEc2:
-    """The port's fleet, template and instance calls."""
+class FakeEc2:
+    """Implements the fleet, launch template and instance calls of ``Ec2Api``."""
 
     clock: Clock
     gate: Gate = open_gate
-    shown_after: timedelta = timedelta()
+    visible_after: timedelta = timedelta()
     free: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    machines: dict[str, _Machine] = field(default_factory=dict)
+    instances: dict[str, _FakeInstance] = field(default_factory=dict)
     templates: dict[str, tuple[LaunchTemplate, LaunchTemplateData]] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     fleets: list[FleetRequest] = field(default_factory=list)
     asked_ids: list[tuple[str, ...]] = field(default_factory=list)
-    ended: list[tuple[str, ...]] = field(default_factory=list)
+    terminated: list[tuple[str, ...]] = field(default_factory=list)
     answers: dict[str, tuple[bytes, FleetAnswer]] = field(default_factory=dict)
     extra_errors: tuple[FleetError, ...] = ()
     faults: dict[str, list[AwsError]] = field(default_factory=dict)
-    #: Console output by instance: what EC2 stored, and what one that runs has printed.
+    #: Console output by instance: the stored output, and the latest output of a running instance.
     consoles: dict[str, str] = field(default_factory=dict)
     latest_consoles: dict[str, str] = field(default_factory=dict)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -82,11 +82,11 @@ class SmallEc2:
 
     async def create_fleet(self, request: FleetRequest) -> FleetAnswer:
         await self._begin("CreateFleet")
-        answer = self._answered(request)
+        answer = self._answer(request)
         await self.gate("CreateFleet", "after")
         return answer
 
-    def _answered(self, request: FleetRequest) -> FleetAnswer:
+    def _answer(self, request: FleetRequest) -> FleetAnswer:
         text = msgspec.json.encode(request)
         if request.client_token in self.answers:
             earlier_text, answer = self.answers[request.client_token]
@@ -97,30 +97,30 @@ class SmallEc2:
             if config.launch_template_specification.launch_template_name not in self.templates:
                 raise AwsError("InvalidLaunchTemplateName.NotFoundException", "no such template")
         self.fleets.append(request)
-        answer = self._carried_out(request)
+        answer = self._execute(request)
         self.answers[request.client_token] = (text, answer)
         return answer
 
-    def _carried_out(self, request: FleetRequest) -> FleetAnswer:
+    def _execute(self, request: FleetRequest) -> FleetAnswer:
         kind = request.target_capacity_specification.default_target_capacity_type
-        ways = sorted(
-            (way for config in request.launch_template_configs for way in config.overrides),
-            key=lambda way: (way.priority or 0.0, way.instance_type, way.availability_zone),
+        overrides = sorted(
+            (override for config in request.launch_template_configs for override in config.overrides),
+            key=lambda override: (override.priority or 0.0, override.instance_type, override.availability_zone),
         )
         made: list[FleetInstanceSet] = []
-        lacking: dict[FleetOverride, FleetError] = {}
+        unavailable: dict[FleetOverride, FleetError] = {}
         for _ in range(request.target_capacity_specification.total_target_capacity):
-            for way in ways:
-                pool = (way.instance_type, way.availability_zone, kind)
+            for override in overrides:
+                pool = (override.instance_type, override.availability_zone, kind)
                 if self.free.get(pool, math.inf) > 0:
                     self.free[pool] = self.free.get(pool, math.inf) - 1
-                    made.append(self._made(request, way, kind))
+                    made.append(self._launch(request, override, kind))
                     break
-                lacking.setdefault(way, _no_capacity(way))
-        errors = (*lacking.values(), *self.extra_errors)
+                unavailable.setdefault(override, _no_capacity(override))
+        errors = (*unavailable.values(), *self.extra_errors)
         return FleetAnswer(fleet_id=f"fleet-{len(self.fleets)}", instances=tuple(made), errors=errors)
 
-    def _made(self, request: FleetRequest, way: FleetOverride, kind: str) -> FleetInstanceSet:
+    def _launch(self, request: FleetRequest, override: FleetOverride, kind: str) -> FleetInstanceSet:
         instance_id = f"i-{next(self._ids):04}"
         own = next(
             tag_specification.tags
@@ -130,20 +130,20 @@ class SmallEc2:
         now = self.clock.now()
         info = InstanceInfo(
             instance_id=instance_id,
-            image_id=way.image_id,
-            instance_type=way.instance_type,
+            image_id=override.image_id,
+            instance_type=override.instance_type,
             state=InstanceState(name="running"),
-            placement=InstancePlacement(availability_zone=way.availability_zone),
+            placement=InstancePlacement(availability_zone=override.availability_zone),
             launch_time=now,
-            subnet_id=way.subnet_id,
+            subnet_id=override.subnet_id,
             tags=own,
             instance_lifecycle="spot" if kind == "spot" else "",
         )
-        self.machines[instance_id] = _Machine(info, now + self.shown_after)
+        self.instances[instance_id] = _FakeInstance(info, now + self.visible_after)
         return FleetInstanceSet(
             instance_ids=(instance_id,),
-            instance_type=way.instance_type,
-            launch_template_and_overrides=TemplateAndOverrides(overrides=way),
+            instance_type=override.instance_type,
+            launch_template_and_overrides=TemplateAndOverrides(overrides=override),
         )
 
     async def dry_run_fleet(self, request: FleetRequest) -> None:
@@ -156,11 +156,11 @@ class SmallEc2:
 
     @property
     def alive(self) -> list[InstanceInfo]:
-        result = (machine.info for machine in self.machines.values())
+        result = (instance.info for instance in self.instances.values())
         return [info for info in result if info.state.name == "running"]
 
     def put(self, info: InstanceInfo) -> None:
-        self.machines[info.instance_id] = _Machine(info, self.clock.now())
+        self.instances[info.instance_id] = _FakeInstance(info, self.clock.now())
 
     async def describe_instances(
         self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()
@@ -168,7 +168,9 @@ class SmallEc2:
         await self._begin("DescribeInstances")
         if ids:
             self.asked_ids.append(tuple(ids))
-        seen = {key: machine.info for key, machine in self.machines.items() if machine.visible_at <= self.clock.now()}
+        seen = {
+            key: instance.info for key, instance in self.instances.items() if instance.visible_at <= self.clock.now()
+        }
         unknown = [instance_id for instance_id in ids if instance_id not in seen]
         if unknown:
             raise AwsError("InvalidInstanceID.NotFound", f"{unknown} do not exist")
@@ -178,12 +180,12 @@ class SmallEc2:
 
     async def terminate_instances(self, ids: Sequence[str]) -> tuple[StateChange, ...]:
         await self._begin("TerminateInstances")
-        self.ended.append(tuple(ids))
-        if any(wanted_id not in self.machines for wanted_id in ids):
+        self.terminated.append(tuple(ids))
+        if any(wanted_id not in self.instances for wanted_id in ids):
             raise AwsError("InvalidInstanceID.NotFound", "some do not exist")
         for instance_id in ids:
-            machine = self.machines[instance_id]
-            machine.info = msgspec.structs.replace(machine.info, state=InstanceState(name="terminated"))
+            instance = self.instances[instance_id]
+            instance.info = msgspec.structs.replace(instance.info, state=InstanceState(name="terminated"))
         await self.gate("TerminateInstances", "after")
         return tuple(
             StateChange(instance_id=wanted_id, current_state=InstanceState(name="shutting-down")) for wanted_id in ids
@@ -191,15 +193,15 @@ class SmallEc2:
 
     async def reboot_instances(self, ids: Sequence[str]) -> None:
         await self._begin("RebootInstances")
-        if any(wanted_id not in self.machines for wanted_id in ids):
+        if any(wanted_id not in self.instances for wanted_id in ids):
             raise AwsError("InvalidInstanceID.NotFound", "some do not exist")
 
     async def create_tags(self, ids: Sequence[str], tags_: Mapping[str, str]) -> None:
         await self._begin("CreateTags")
         for instance_id in ids:
-            machine = self.machines[instance_id]
-            both = {**tag_map(machine.info.tags), **tags_}
-            machine.info = msgspec.structs.replace(machine.info, tags=tag_list(both))
+            instance = self.instances[instance_id]
+            both = {**tag_map(instance.info.tags), **tags_}
+            instance.info = msgspec.structs.replace(instance.info, tags=tag_list(both))
 
     async def get_console_output(self, instance_id: str) -> str:
         await self._begin("GetConsoleOutput")
@@ -260,11 +262,11 @@ class SmallEc2:
         del self.templates[names[0]]
 
 
-def _no_capacity(way: FleetOverride) -> FleetError:
+def _no_capacity(override: FleetOverride) -> FleetError:
     return FleetError(
         error_code="InsufficientInstanceCapacity",
         error_message="there is none",
-        launch_template_and_overrides=TemplateAndOverrides(overrides=way),
+        launch_template_and_overrides=TemplateAndOverrides(overrides=override),
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import yaml
 
-#: Texts that some YAML reader takes for a number although PyYAML does not: 1e3, 0o17, 12_000.
-_NUMBER_LIKE = re.compile(r"[-+]?(0[xob][0-9a-f_]+|[\d_.]*\d[\d_.]*(e[-+]?\d+)?)", re.ASCII | re.IGNORECASE)
+from karpenter.api.plain_yaml import is_text_everywhere
+
 _WIDTH = 10_000
 
 
@@ -20,7 +19,7 @@ class _ManifestDumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else '"' if _NUMBER_LIKE.fullmatch(text) else None
+    style = "|" if "\n" in text else None if is_text_everywhere(text) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -16,6 +16,8 @@ from karpenter.model.texts import count_text
 
 _SHOWN_PARTS = 10
 _SHOWN_DECISIONS = 20
+#: From so many on hours have no decimals.
+_WHOLE_HOURS = 10
 _LIMITS = "Estimates from listed prices: no discounts, volumes, traffic or control plane. docs/how-to/savings.md"
 
 
@@ -23,7 +25,7 @@ def write(ledger: SavingsLedger, out: TextIO) -> None:
     """Write the page."""
     console = console_for(out, SEARCHABLE_WIDTH)
     begin, end = (moment.strftime("%Y-%m-%d %H:%M") for moment in (ledger.period.begin, ledger.period.end))
-    print_line(console, Text(f"{begin} to {end} UTC, {ledger.known_hours:.0f} hours known"))
+    print_line(console, Text(f"{begin} to {end} UTC, {_hours(ledger.known_hours)} hours known"))
     if not ledger.days:
         print_line(console, Text("no samples in this period", style="yellow"))
         return
@@ -38,13 +40,18 @@ def write(ledger: SavingsLedger, out: TextIO) -> None:
     print_line(console, Text(_LIMITS, style="dim"))
 
 
+def _hours(hours: float) -> str:
+    return f"{hours:.1f}" if hours < _WHOLE_HOURS else f"{hours:.0f}"
+
+
 def _packing_line(ledger: SavingsLedger) -> str:
     paid = sum(day.managed for day in ledger.days)
     bound, classic = (sum(getattr(day, name) for day in ledger.days) for name in ("bound", "classic"))
     if not classic:
         return "classic packing: not known for these samples"
     ratio = f", {paid / bound:.2f} times the lower bound" if bound else ""
-    return f"nodes of NodePools {_usd(paid)}{ratio}; classic packing would have paid {_usd(classic)}"
+    known = "in the hours for which all of these are known"
+    return f"nodes of NodePools {_usd(paid)}{ratio}; classic packing would have paid {_usd(classic)}, {known}"
 
 
 def _table(*columns: str) -> Table:

@@ -165,10 +165,11 @@ def _repaired_template_spec(spec: Json, written: Json, options: ConversionOption
     """The spec of a NodePool's template with requirements, taints and class in order."""
     if spec.get("template") is None:
         notes.warn("spec.template", "is missing; a template without requirements is written")
-    repaired = {name: value for name, value in written.items() if name not in {"taints", "startupTaints"}}
+    repaired = dict(written)
     for name in ("taints", "startupTaints"):
-        taints = converted_taints(written, name, _TEMPLATE)
-        repaired |= {name: taints} if taints else {}
+        repaired[name] = converted_taints(written, name, _TEMPLATE)
+        if not repaired[name]:
+            del repaired[name]
     repaired["requirements"] = converted_requirements(written, _TEMPLATE, notes)
     reference = object_field(written, "nodeClassRef", _TEMPLATE)
     repaired["nodeClassRef"] = class_reference(reference, f"{_TEMPLATE}.nodeClassRef", options, notes)

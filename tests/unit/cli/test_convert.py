@@ -10,6 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from karpenter.api.plain_yaml import to_yaml
 from karpenter.cli.main import app
 from karpenter.cli.manifest_yaml import manifests_yaml
 from karpenter.conversion.json_fields import Json
@@ -251,6 +252,14 @@ def test_keys_given_twice_in_json_are_merged_alike() -> None:
     assert "WARN stdin:1 Provisioner/shop taints: key 'taints' stands twice" in result.stderr
 
 
+def test_the_fields_of_a_converted_file_keep_their_order_when_it_is_converted_again() -> None:
+    """API-819."""
+    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    older = provisioner({"taints": [taint], "startupTaints": [taint]})
+    first = convert("-f", "-", stdin=json.dumps(older)).stdout
+    assert convert("-f", "-", stdin=first).stdout == first
+
+
 def test_other_objects_pass_on_request(written: Write) -> None:
     """API-816."""
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "c"}}
@@ -262,11 +271,13 @@ def test_other_objects_pass_on_request(written: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["no", "1e3", "0o17", "0x1F", "12_000", "1.5", "720", "-3", "2024-01-01", "null", "~", "1:30"]
+    "text", ["no", "1e3", "0o17", "0x1F", "12_000", "1.5", "720", "-3", "2024-01-01", "null", "~", "1:30", "y", "N"]
 )
 def test_text_is_quoted_where_a_reader_takes_it_for_something_else(text: str) -> None:
     """API-817, API-830."""
     assert manifests_yaml([{"a": text}])[3] in "'\""
+    assert manifests_yaml([{text: "a"}])[0] in "'\""
+    assert to_yaml({"a": text})[3] in "'\""
 
 
 @pytest.mark.parametrize("text", ["30Gi", "720h", "10%", "m5.large", "a", "${ROLE}"])

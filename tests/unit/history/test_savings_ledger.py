@@ -173,10 +173,23 @@ def history_file(folder: Path) -> Path:
 def test_the_command_shows_what_was_spent_and_saved(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["savings", str(history_file(tmp_path)), "--days", "2"])
     assert answer.exit_code == 0
+    assert "UTC, 1.0 hours known\n" in answer.stdout
     assert "spent $6.00" in answer.stdout
     assert "1.50 times the lower bound; classic packing would have paid $9.00" in answer.stdout
     assert "decisions saved $1.00" in answer.stdout
     assert "-1 node +1 node (underutilized)" in answer.stdout
+
+
+def test_the_command_says_of_which_hours_figures_are_that_are_not_of_all(tmp_path: Path) -> None:
+    """The bound is computed with every fifth sample, so the first minutes of a history have none."""
+    file = history_file(tmp_path)
+    store = HistoryStore(file, HistoryBounds(timedelta(days=30), 1 << 26))
+    at = datetime.now(UTC) - timedelta(minutes=70)
+    store.add_sample(ClusterSample(at, 6.0, 6.0, None, 2, 0, 0.5, 0.5, PARTS, classic_per_hour=None))
+    page = CliRunner().invoke(app, ["savings", str(file), "--days", "2"]).stdout
+    assert "spent $7.00" in page
+    assert "nodes of NodePools $6.00, 1.50 times the lower bound" in page
+    assert "would have paid $9.00, in the hours for which all of these are known" in " ".join(page.split())
 
 
 def test_the_command_gives_every_figure_as_json(tmp_path: Path) -> None:

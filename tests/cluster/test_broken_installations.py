@@ -69,7 +69,7 @@ def test_a_plan_without_permission_names_the_permission(plane: ControlPlane) -> 
     assert "grant it with a ClusterRole" in line
 
 
-def test_a_plan_with_a_token_nobody_knows_asks_to_log_in(expired: Account) -> None:
+def test_a_plan_with_an_invalid_token_asks_to_log_in(expired: Account) -> None:
     code, output, (line,) = plan(expired.kubeconfig)
     assert (code, output) == (1, "")
     assert "does not accept the credentials" in line

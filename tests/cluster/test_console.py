@@ -203,7 +203,7 @@ async def test_a_replica_that_does_not_lead_shows_the_same_cluster(
                 await browser.close()
 
 
-async def test_everybody_sees_and_does_what_kubectl_would_let_them(plane: ControlPlane, leader_port: int) -> None:
+async def test_users_see_and_do_what_kubectl_would_let_them(plane: ControlPlane, leader_port: int) -> None:
     """Anonymous, without rights, one namespace, nodes only, everything; at each path that answers."""
     anonymous, stranger = Browser(leader_port, ""), Browser(leader_port, "nonsense")
     nobody, shopkeeper, operator, admin = (Browser(leader_port, _token(plane, user)) for user in _USERS[:4])

@@ -78,7 +78,7 @@ def pair(cluster: WorkloadCluster, *flags: str) -> Iterator[Pair]:
             yield Pair(cluster, leader, standby)
 
 
-def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_told_to_end(
+def test_one_leads_the_other_stands_by_and_follows_at_once_when_the_first_is_stopped(
     cluster: WorkloadCluster,
 ) -> None:
     """OPS-O8, OPS-361 to OPS-363. DIS-050: only the leader disrupts."""
@@ -159,7 +159,7 @@ def test_a_leader_that_slept_through_its_lease_writes_nothing_and_ends(cluster: 
 
 
 @pytest.mark.soak
-def test_a_leader_whose_lease_somebody_else_took_ends(cluster: WorkloadCluster) -> None:
+def test_a_leader_whose_lease_another_process_took_ends(cluster: WorkloadCluster) -> None:
     with pair(cluster) as two:
         taken: Json = {"spec": {"holderIdentity": "somebody"}}
         cluster.plane.request("PATCH", _LEASE, taken, "application/merge-patch+json")
@@ -170,7 +170,7 @@ def test_a_leader_whose_lease_somebody_else_took_ends(cluster: WorkloadCluster) 
 
 
 @pytest.mark.soak
-def test_a_standby_that_is_told_to_warm_up_has_its_caches_filled(cluster: WorkloadCluster) -> None:
+def test_a_standby_with_warm_up_has_its_caches_filled(cluster: WorkloadCluster) -> None:
     """OPS-316"""
     with pair(cluster, "--disable-controller-warmup=false") as two:
         cluster.deploy(2)

@@ -32,7 +32,7 @@ async def test_the_account_may_do_what_deploy_says_from_the_first_moment(account
     assert [(call.verb, call.resource, call.status) for call in account.calls()][-1] == ("list", "nodes", 200)
 
 
-async def test_whoever_loses_a_token_goes_on_with_the_next_one(account: Account, tmp_path: Path) -> None:
+async def test_a_client_whose_token_is_revoked_goes_on_with_the_next_one(account: Account, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text(account.token_file.read_text())
     account.renew()

@@ -64,7 +64,7 @@ def test_a_refused_request_says_why(control_plane: ControlPlane) -> None:
     assert raised.value.status == 404
 
 
-def test_a_rehearsal_stores_nothing_and_overlooks_nothing(control_plane: ControlPlane) -> None:
+def test_a_server_side_dry_run_stores_nothing_and_reports_every_error(control_plane: ControlPlane) -> None:
     control_plane.rehearse(manifest("ConfigMap", "harness-rehearsed"))
     with pytest.raises(ApiError, match="not found"):
         control_plane.request("GET", "/api/v1/namespaces/default/configmaps/harness-rehearsed")

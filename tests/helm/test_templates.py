@@ -44,7 +44,7 @@ def test_without_the_name_of_the_cluster_nothing_is_rendered_for_aws() -> None:
 
 
 @pytest.mark.parametrize(("kind", "value"), [(_MONITORING, "serviceMonitor"), (_RULES, "prometheusRule")])
-def test_an_object_of_prometheus_is_rendered_where_the_cluster_knows_its_kind(kind: str, value: str) -> None:
+def test_a_prometheus_object_is_rendered_where_the_cluster_serves_its_kind(kind: str, value: str) -> None:
     """OPS-H2, OPS-616, OPS-655"""
     flags = ("--set", f"{value}.enabled=true", "--set", f"{value}.additionalLabels.release=monitoring")
     name = kind.rpartition("/")[2]

@@ -63,7 +63,7 @@ def story(narrator: Recorder) -> tuple[list[Scraped], list[str]]:
     return scrapes, run_virtual(main, START)
 
 
-def test_every_panel_shows_something_after_the_story_of_the_demo() -> None:
+def test_every_panel_shows_something_after_the_demo() -> None:
     """OPS-V3: arrivals, a rush, a spot interruption, a pod that fits nowhere, consolidation and scaling to zero."""
     narrator = Recorder()
     scrapes, failures = story(narrator)

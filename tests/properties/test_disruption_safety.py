@@ -222,7 +222,7 @@ def test_the_simulation_is_the_provisioning_decision(grown: DisruptedCluster, da
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="2")]) | shrunken())
-def test_a_second_look_at_what_has_not_changed_confirms_everything(grown: DisruptedCluster) -> None:
+def test_validation_of_an_unchanged_cluster_confirms_everything(grown: DisruptedCluster) -> None:
     """DIS-272: or nothing would ever be carried out."""
     first = grown.decide().commands
     again = grown.decide(DisruptionContext(NOW, pending_commands=tuple(map(pending_command, first))))
@@ -312,7 +312,7 @@ def _described(command: Command) -> tuple[object, ...]:
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(), related_pod_clusters.odd_pods(), st.data())
-def test_odd_pods_stop_nobody(grown: DisruptedCluster, odd: list[Pod], data: st.DataObject) -> None:
+def test_odd_pods_block_no_decision(grown: DisruptedCluster, odd: list[Pod], data: st.DataObject) -> None:
     """Bound pods whose every field may be nonsense: never an error, and no pod that costs something to evict loses its place."""
     hosts = [view.name for view in grown.snapshot().nodes]
     if hosts:
@@ -370,7 +370,7 @@ def _compared_answer(
 
 @given(shrunken() | shrunken(limits={"cpu": "64"}), st.randoms(use_true_random=False))
 @settings(suppress_health_check=_QUIET)
-def test_pods_that_would_wait_for_starting_nodes_are_told_without_a_plan(
+def test_pods_that_would_wait_for_starting_nodes_are_reported_without_a_plan(
     cluster: DisruptedCluster, random: Random
 ) -> None:
     taken = cluster.snapshot()

@@ -71,7 +71,7 @@ def test_exposure_never_costs_a_pod_its_place(case: Case) -> None:
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases)
 @example(Case(((1, 100), (3, 100), (12, 100), (12, 100), (12, 100)), (("nodes", "1"),), False, Fraction(1, 10)))
-def test_what_is_more_exposed_than_wished_is_told_and_nothing_else(case: Case) -> None:
+def test_every_exceeded_exposure_is_reported_and_nothing_else(case: Case) -> None:
     """Counted anew: every node with too much of a workload, or of a plan of 40 pods or more, is among the concessions, with its
     numbers, and only where limits are."""
     solution = plan(case.objects(), types=inc(8), options=case.options)

@@ -78,12 +78,12 @@ def test_with_the_increase_all_get_nodes_and_with_less_not(waiting: list[Pod], l
         (app_pods(3, {"cpu": "3"}, affinity=beside(to("web"))), 12_000),  # all on one node of 16
     ],
 )
-def test_a_group_is_told_what_it_lacks_together(waiting: list[Pod], amount: int) -> None:
+def test_a_group_gets_the_amount_that_it_lacks_together(waiting: list[Pod], amount: int) -> None:
     (increase,) = increases(waiting, {"cpu": "4"})
     assert (increase.node_pool, increase.resource, increase.amount) == ("np", "cpu", amount)
 
 
-def test_a_pod_that_lacks_room_on_the_node_of_another_one_is_told_the_limit_that_made_it_small() -> None:
+def test_a_pod_without_room_on_the_node_of_another_gets_the_limit_that_made_the_node_small() -> None:
     """One of four followers: with 7 CPU the node has 4 of them, where all five pods together need 4.5."""
     waiting = [
         *app_pods(1, {"cpu": "500m"}, app="db"),

@@ -92,7 +92,7 @@ def test_the_plan_does_not_depend_on_the_order_of_anything(cluster: ClusterObjec
 
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(clusters(), st.integers(0, 2**32))
-def test_nor_does_it_where_pods_look_at_each_other(cluster: Cluster, seed: int) -> None:
+def test_nor_does_it_where_pods_depend_on_each_other(cluster: Cluster, seed: int) -> None:
     """SCH-862: told twice, or in another order, the same cluster gives the same plan with the same reasons."""
     objects, types = cluster.objects(), list(cluster.types)
     first = digest(plan(objects, types=types))

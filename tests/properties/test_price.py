@@ -135,7 +135,7 @@ def test_where_limits_bind_the_classic_way_may_have_a_place_for_more_and_is_take
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(catalogues(), workloads())
-def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
+def test_the_chosen_plan_is_never_more_expensive_than_the_classic_one(
     types: tuple[InstanceType, ...], waiting: list[Pod]
 ) -> None:
     """SCH-865"""
@@ -147,6 +147,6 @@ def test_the_chosen_plan_is_never_dearer_than_the_classic_one(
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
 @given(clusters())
-def test_where_every_constraint_meets_every_other_it_is_not_dearer_either(cluster: ClusterObjects) -> None:
+def test_with_all_kinds_of_constraints_it_is_not_more_expensive_either(cluster: ClusterObjects) -> None:
     """SCH-865"""
     check(*both(list(cluster.objects()), cluster.types), cluster.pools)

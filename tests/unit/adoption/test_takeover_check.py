@@ -158,7 +158,7 @@ def test_drifted_and_deleted_claims_go_on_as_before() -> None:
     assert "its drain goes on" in the_one("NodeClaim claim-a", claims=(deleted,)).text
 
 
-def test_claims_without_pool_and_nodes_without_claim_are_told() -> None:
+def test_claims_without_pool_and_nodes_without_claim_are_reported() -> None:
     node, _ = _pair("b")
     said = verdicts(pools=(), claims=(claim(),), nodes=(node,))
     assert said["NodeClaim claim-a"] is said["Node b"] is Verdict.DIFFERS

@@ -75,7 +75,7 @@ def test_a_null_in_a_list_is_an_error_that_names_its_place() -> None:
         POD.decode(b'{"spec":{"tolerations":[null]}}')
 
 
-def test_fields_nobody_reads_are_skipped() -> None:
+def test_unknown_fields_are_skipped() -> None:
     pod = POD.decode(b'{"apiVersion":"v1","kind":"Pod","metadata":{"managedFields":[{}]},"spec":{"dnsPolicy":"x"}}')
     assert pod == core.Pod()
 

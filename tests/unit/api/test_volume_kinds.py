@@ -38,7 +38,7 @@ def test_an_inline_disk_keeps_the_name_by_which_it_is_attached() -> None:
 @pytest.mark.parametrize(
     ("spec", "found"), [("{}", None), ('{"storageClassName":""}', ""), ('{"storageClassName":"a"}', "a")]
 )
-def test_a_claim_without_a_class_is_told_from_one_that_wants_none(spec: str, found: str | None) -> None:
+def test_a_volume_claim_without_a_class_is_distinguished_from_one_that_wants_none(spec: str, found: str | None) -> None:
     claim = PERSISTENT_VOLUME_CLAIM.decode(f'{{"spec":{spec}}}'.encode())
     assert claim.spec.storage_class_name == found
     assert PERSISTENT_VOLUME_CLAIM.decode(PERSISTENT_VOLUME_CLAIM.encode(claim)) == claim

@@ -67,7 +67,7 @@ def test_a_workload_is_scaled_to_zero_and_remembers_its_replicas_in_the_same_wri
     assert absent.patch["metadata"]["annotations"] == {labels.REPLICAS_BEFORE_SLEEP: "1"}  # type: ignore[index,call-overload]
 
 
-def test_it_gets_them_back_and_forgets_them_in_the_same_write() -> None:
+def test_replicas_are_restored_and_their_record_removed_in_one_write() -> None:
     asleep = _workload(0, labels=_SCALED, annotations={labels.REPLICAS_BEFORE_SLEEP: "3"})
     change = change_for_waking(asleep, {}, _MORNING)
     assert change is not None
@@ -77,7 +77,7 @@ def test_it_gets_them_back_and_forgets_them_in_the_same_write() -> None:
     assert _sleep(_workload(0)) is None, "nothing to remember"
 
 
-def test_a_workload_that_somebody_scales_at_night_is_left_alone_then_and_in_the_morning() -> None:
+def test_a_workload_that_a_user_scales_at_night_is_left_alone_then_and_in_the_morning() -> None:
     up = _workload(2, "kubectl", labels=_SCALED, annotations={labels.REPLICAS_BEFORE_SLEEP: "3"})
     night = _sleep(up)
     assert night == ReplicasChange("kubectl scaled to 2 while asleep; left alone until NodePools wake up")

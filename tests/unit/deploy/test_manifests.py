@@ -132,7 +132,7 @@ def test_whatever_selects_the_pods_selects_them_alike() -> None:
     assert selectors == [deployment["template"]["metadata"]["labels"]] * 5  # type: ignore[index]
 
 
-def test_the_container_is_what_people_look_for_in_logs() -> None:
+def test_the_container_has_the_name_that_users_read_logs_of() -> None:
     """OPS-631 and the command line of OPS §4.7."""
     assert deployed.container()["name"] == "controller"
     assert "-c controller -l app.kubernetes.io/name=karpenter" in GUIDE
@@ -145,7 +145,7 @@ def test_the_image_is_of_this_release() -> None:
     assert f"-t {image} ." in GUIDE
 
 
-def test_the_program_understands_what_its_container_tells_it() -> None:
+def test_the_program_accepts_the_arguments_of_its_container() -> None:
     """OPS-653"""
     environment = deployed.environment()
     settings = {setting.spelling.variable for setting in SETTINGS.values()}
@@ -154,7 +154,7 @@ def test_the_program_understands_what_its_container_tells_it() -> None:
     assert (environment["CPU_REQUESTS"], environment["MEMORY_LIMIT"]) == ("1000", str(2**30))
 
 
-def test_the_ports_are_those_the_program_is_told() -> None:
+def test_the_ports_are_those_in_the_programs_arguments() -> None:
     """OPS-650"""
     environment = deployed.environment()
     ports = {port["name"]: str(port["containerPort"]) for port in deployed.container()["ports"]}  # type: ignore[attr-defined]

@@ -69,7 +69,7 @@ def _decided(cluster: ClusterSnapshot) -> tuple[bytes, list[str], list[str]]:
         "other zone",
     ],
 )
-def test_a_node_that_differs_is_judged_by_itself(other: list[Wire]) -> None:
+def test_a_node_that_differs_is_evaluated_separately(other: list[Wire]) -> None:
     cluster = _cluster(*(_full(f"n{number}") for number in range(3)), other, running("host", "l", 7))
     known = _decided(cluster)
     assert "n0" not in known[2]
@@ -88,7 +88,7 @@ def test_a_node_that_has_room_itself_is_none_of_those_without() -> None:
     assert gone(solution) == ["b"]
 
 
-def test_of_nodes_that_are_alike_one_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_equal_nodes_only_one_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     place = SchedulingSimulation.place_on_existing
 

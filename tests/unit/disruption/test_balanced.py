@@ -45,7 +45,7 @@ def test_scores_are_those_of_the_table(
     assert actual.approved is approved
 
 
-def test_a_pool_that_only_buys_on_demand_is_not_promised_spot_prices() -> None:
+def test_a_pool_that_only_buys_on_demand_is_not_rated_with_spot_prices() -> None:
     """DIS-S329: 0.50 against 0.40 in a pool of 1 $/h, though spot would be 0.10."""
     types = (
         kind("m", 4, sold(0.5)),

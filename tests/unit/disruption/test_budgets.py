@@ -32,7 +32,7 @@ def test_as_many_empty_nodes_as_the_budget_allows_go_in_one_command(nodes: str, 
     assert solution.eligible_nodes[EMPTY] == 10
 
 
-def test_a_pool_whose_budget_is_closed_is_told() -> None:
+def test_a_pool_whose_budget_is_exhausted_gets_an_event() -> None:
     """DIS-S081"""
     solution = decide(pool("np", Budget(nodes="0%")), empties(10))
     assert gone(solution) == []

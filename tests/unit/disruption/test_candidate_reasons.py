@@ -54,7 +54,7 @@ def test_a_node_that_goes_has_its_move_and_no_blocker() -> None:
     assert node_explanation.price_per_hour == 2.0
 
 
-def test_every_blocker_is_told_and_not_only_the_first() -> None:
+def test_every_blocker_is_reported_and_not_only_the_first() -> None:
     """DIS-076, DIS-079, DIS-081, DIS-149: all of them at once."""
     node, claim, *pods = running("a", "m", 1, 1)
     held = with_annotation(node, labels.DO_NOT_DISRUPT, "true")
@@ -120,7 +120,7 @@ def test_a_node_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that_is
     assert not asked("a", pool(consolidate_after="30m"), running("a", "m")).is_assumed_consolidatable
 
 
-def test_quiet_times_that_are_not_over_are_told_with_their_ends() -> None:
+def test_periods_that_are_not_over_are_reported_with_their_ends() -> None:
     """DIS-241"""
     resting = running("a", "m", conditions=initialized(timedelta(minutes=10)))
     ahead = seen(pool(consolidate_after="30m"), resting, running("b", "m"))
@@ -160,7 +160,7 @@ def test_a_young_node_says_when_it_is_old_enough() -> None:
     ] == [(BlockerCategory.NODE_AGE, NOW + timedelta(minutes=3))]
 
 
-def test_a_roll_out_under_way_is_told() -> None:
+def test_a_roll_out_under_way_is_reported() -> None:
     """DIS-487"""
     pods = [
         on(
@@ -196,7 +196,7 @@ def test_a_node_whose_pods_fit_nowhere_cheaper_says_so() -> None:
     assert causes(asked("a", pool(), running("a", "s", 2))) == ["move"]
 
 
-def test_a_freeze_is_told_with_its_end() -> None:
+def test_a_freeze_is_reported_with_its_end() -> None:
     """DIS-494"""
     end = NOW + timedelta(hours=8)
     frozen = with_annotation(pool(), labels.FREEZE, "release week")
@@ -221,7 +221,7 @@ def test_one_that_only_others_go_before_waits_without_blockers() -> None:
     ) == ((), None, True)
 
 
-def test_a_node_of_nobody_is_told_to_be_foreign() -> None:
+def test_a_node_without_a_nodeclaim_is_reported_as_unmanaged() -> None:
     """DIS-071"""
     node, _claim = running("a", "m")
     assert messages(asked("a", pool(), node)) == ["Node has no NodeClaim: it is not managed"]
@@ -270,7 +270,7 @@ def test_a_budget_that_never_opens_has_no_moment() -> None:
     assert budget_status.opens_at is None
 
 
-def test_a_daemon_set_without_room_is_told_with_what_it_lacks() -> None:
+def test_a_daemon_set_without_room_is_reported_with_what_it_lacks() -> None:
     """DIS §24: a new DaemonSet that does not fit on nodes bought before it."""
     agent = daemon_set("agent", {"cpu": "1300m"})
     (set_shortfall,) = asked("a", pool(), running("a", "m", 3), agent).daemonset_shortfalls
@@ -279,7 +279,7 @@ def test_a_daemon_set_without_room_is_told_with_what_it_lacks() -> None:
     assert asked("a", pool(), running("a", "m", 3), small).daemonset_shortfalls == ()
 
 
-def test_a_daemon_set_that_runs_there_or_belongs_elsewhere_is_not_told() -> None:
+def test_a_daemon_set_that_runs_there_or_belongs_elsewhere_is_not_reported() -> None:
     agent = daemon_set("agent", {"cpu": "2"})
     there = on("a", 2, meta={"owner_references": (owner("DaemonSet", "agent"),)})
     assert asked("a", pool(), running("a", "m", 2), there, agent).daemonset_shortfalls == ()

@@ -91,7 +91,7 @@ def test_without_knowing_how_it_was_bought_a_node_is_not_consolidated_but_replac
     assert verdict("n", cluster, reason=DRIFT) == ""
 
 
-def test_a_type_nobody_knows_is_not_consolidated() -> None:
+def test_a_node_of_an_unknown_type_is_not_consolidated() -> None:
     """DIS-S033, DIS-102: the reason names the instance type."""
     assert 'Instance Type "huge" not found' in why(decide(pool(), running("n", "huge", 1)), "n")
 
@@ -132,7 +132,7 @@ def test_pods_that_need_no_other_place_can_keep_their_node_too(kind: str, versio
     assert "do-not-disrupt" in verdict("n", pool(), running("n"), pod("d", node_name="n", meta=meta))
 
 
-def test_a_pod_that_is_done_or_going_keeps_nobody() -> None:
+def test_a_finished_or_terminating_pod_does_not_block_its_node() -> None:
     """DIS-S040, DIS-095, API-S223: a terminal or terminating pod never blocks."""
     done = on("n", 1, prefix="done", status={"phase": "Succeeded"}, **PROTECTED)
     going = on("n", 1, prefix="going", meta={**PROTECTED["meta"], "deletion_timestamp": NOW})
@@ -157,7 +157,7 @@ def test_a_budget_over_daemon_pods_keeps_the_node() -> None:
     assert "PDB prevents" in verdict("n", pool(), running("n"), daemon, shut())
 
 
-def test_a_budget_over_pods_that_are_never_evicted_keeps_nobody() -> None:
+def test_a_pdb_over_pods_that_are_never_evicted_blocks_no_node() -> None:
     """DIS-S043, DIS-S051"""
     mirror = pod("m", node_name="n", meta={"owner_references": (owner("Node", api_version="v1"),)})
     done = on("n", 1, prefix="done", status={"phase": "Failed"})
@@ -172,7 +172,7 @@ def test_two_budgets_over_one_pod_keep_the_node_whatever_they_allow() -> None:
     assert actual == "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/a default/b])"
 
 
-def test_two_budgets_over_two_pods_keep_nobody() -> None:
+def test_two_pdbs_over_two_pods_block_no_node() -> None:
     """DIS-S045"""
     apart = [on("n", 1, prefix=name, meta={"labels": {"app": name}}) for name in ("x", "y")]
     budgets = [shut(name, {"app": name}, allowed=1) for name in ("x", "y")]
@@ -187,7 +187,7 @@ def test_a_budget_may_yield_to_pods_that_are_not_ready(ready: str, blocks: bool)
     assert bool(verdict("n", pool(), running("n"), pods, lenient)) is blocks
 
 
-def test_a_budget_speaks_about_its_own_namespace() -> None:
+def test_a_pdb_counts_in_its_own_namespace_only() -> None:
     """DIS-S047, DIS-083: an empty selector matches all pods of its own namespace."""
     elsewhere = shut()
     elsewhere = replaced(elsewhere, metadata=replaced(elsewhere.metadata, namespace="other"))  # type: ignore[arg-type,attr-defined]

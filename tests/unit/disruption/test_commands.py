@@ -291,7 +291,7 @@ async def test_a_pod_that_came_unseen_keeps_its_node(cluster: VirtualCluster) ->
 
 
 @in_virtual_time
-async def test_a_write_by_somebody_else_is_met(cluster: VirtualCluster) -> None:
+async def test_a_conflicting_write_is_retried(cluster: VirtualCluster) -> None:
     """DIS-302: optimistic locks, retried."""
     await start_with_nodes(cluster)
     cluster.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node", "patch NodeClaim/status")
@@ -312,7 +312,7 @@ async def test_commands_do_not_wait_for_each_other(cluster: VirtualCluster) -> N
 
 
 @in_virtual_time
-async def test_a_candidate_that_goes_by_itself_takes_nobody_along(cluster: VirtualCluster) -> None:
+async def test_a_candidate_that_is_deleted_by_others_leaves_the_rest_of_its_command(cluster: VirtualCluster) -> None:
     """DIS §12 Beyond (a): the first of two is deleted by hand; the other is neither freed nor forgotten.
 
     DIS-378: the command goes on.

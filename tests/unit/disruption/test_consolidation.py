@@ -164,7 +164,7 @@ def test_a_node_that_still_starts_takes_no_pods_of_others() -> None:
 
 
 @pytest.mark.parametrize(("policy", "goes"), [(PreferencePolicy.RESPECT, []), (PreferencePolicy.IGNORE, ["a"])])
-def test_wishes_are_heeded_unless_the_settings_say_otherwise(policy: PreferencePolicy, goes: list[str]) -> None:
+def test_preferences_count_unless_the_settings_say_otherwise(policy: PreferencePolicy, goes: list[str]) -> None:
     """DIS-S120. DIS-163, SCH-821: a simulation follows the preference policy of the settings."""
     preferred = WeightedPodAffinityTerm(
         weight=1,
@@ -185,7 +185,7 @@ def test_spot_nodes_may_always_be_given_back() -> None:
     assert gone(solution) == ["a"]
 
 
-def test_a_node_whose_price_nobody_knows_goes_but_is_not_replaced() -> None:
+def test_a_node_of_unknown_price_is_deleted_but_not_replaced() -> None:
     """DIS-192"""
     unsold = running("a", "l", 1, zone="z9")
     assert gone(decide(pool(), unsold)) == []

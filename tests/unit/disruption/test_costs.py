@@ -23,7 +23,7 @@ def cost(annotation: str = "", priority: int | None = None) -> float:
     return pod_disruption.eviction_cost(pod("p", meta=meta, priority=priority))
 
 
-def test_a_higher_deletion_cost_makes_a_pod_dearer_to_evict() -> None:
+def test_a_higher_deletion_cost_makes_a_pod_more_expensive_to_evict() -> None:
     """DIS-S060"""
     assert 1.0 < cost("99") < cost("100") < cost("101") < 1.001
 
@@ -92,7 +92,7 @@ def test_of_two_nodes_the_one_with_fewer_pods_goes() -> None:
     assert solution.commands[0].pod_restarts == 1
 
 
-def test_the_dearest_per_disruption_goes_first() -> None:
+def test_the_most_expensive_per_disruption_goes_first() -> None:
     """DIS-117, DIS-S153, DIS-116: 8 with one pod before 16 with ten before 1.2 with eight."""
     sold = {"a": (16.0, 10), "b": (8.0, 1), "c": (1.2, 8)}
     types = tuple(

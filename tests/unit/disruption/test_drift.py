@@ -50,7 +50,7 @@ def test_a_drifted_node_may_need_several_replacements() -> None:
     assert [len(command.replacements) for command in solution.commands] == [3]
 
 
-def test_who_cannot_be_replaced_keeps_nobody_waiting() -> None:
+def test_a_node_that_cannot_be_replaced_delays_no_other() -> None:
     """DIS-S193"""
     stuck = running("old", "l", 150, conditions=drifted(NOW - timedelta(days=2)))
     solution = decide(pool(), stuck, running("new", "l", 8, conditions=drifted(NOW)))
@@ -58,7 +58,7 @@ def test_who_cannot_be_replaced_keeps_nobody_waiting() -> None:
     assert why(solution, "old").startswith("Pods can't be rescheduled: not all pods would schedule, default/old-0 => ")
 
 
-def test_who_drifted_first_goes_first_but_empty_nodes_before_all() -> None:
+def test_the_node_that_drifted_first_goes_first_but_empty_nodes_before_all() -> None:
     """DIS-S194, DIS-S195, DIS-118, DIS-122: the oldest transition first, nodes without reschedulable pods before them."""
     nodes = [
         running("second", "m", 4, conditions=drifted(NOW - timedelta(hours=1))),

@@ -52,7 +52,7 @@ async def leaving(cluster: VirtualCluster) -> list[str]:
 
 
 @in_virtual_time
-async def test_an_empty_node_goes_after_the_second_look(cluster: VirtualCluster) -> None:
+async def test_an_empty_node_goes_after_validation(cluster: VirtualCluster) -> None:
     """DIS-S160, DIS-S170, DIS-023, DIS-020, DIS-221: first chosen within ten seconds, then fifteen of doubt."""
     await start_with_nodes(cluster)
     started = cluster.elapsed
@@ -317,7 +317,7 @@ async def test_a_pod_that_comes_during_the_wait_keeps_its_node(cluster: VirtualC
 
 
 @in_virtual_time
-async def test_a_node_somebody_waits_for_is_kept(cluster: VirtualCluster) -> None:
+async def test_a_node_with_nominated_pods_is_kept(cluster: VirtualCluster) -> None:
     """DIS-S182, DIS-075: nominated during the wait.
 
     DIS-222: a pending pod protects an empty node through its nomination.

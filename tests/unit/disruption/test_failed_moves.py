@@ -173,7 +173,7 @@ def test_where_nothing_was_deleted_backoff_lasts_ten_minutes_at_most(has_deleted
     assert not backoff.failed_moves(now + 1.2 * longest).has_in_backoff(command)
 
 
-def test_a_success_forgets_all_failures_of_the_node() -> None:
+def test_a_success_resets_all_failures_of_the_node() -> None:
     command = decide(pool(), _drifting("a")).commands[0]
     backoff = _failed(command)
     backoff.reset_nodes(DisruptionReason.DRIFTED, ["claim-b"])

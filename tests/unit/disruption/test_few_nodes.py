@@ -33,7 +33,7 @@ def test_a_cluster_scaled_down_is_cheap_again_while_two_of_five_pods_never_move(
 
 
 @pytest.mark.soak
-def test_who_wants_more_for_a_restart_has_fewer_of_them() -> None:
+def test_a_higher_price_per_restart_gives_fewer_restarts() -> None:
     """The ratio of the pool decides between the last cents and the pods that would restart for them."""
     outcomes = []
     for ratio in ("0", "0.5"):

@@ -59,7 +59,7 @@ def test_a_pod_that_requests_something_else_than_before_is_read_anew() -> None:
     assert replacements == ["s", "m", "s"]
 
 
-def test_a_node_that_was_too_dear_to_replace_is_replaced_once_it_has_fewer_pods_of_the_same_kind() -> None:
+def test_a_node_that_was_too_expensive_to_replace_is_replaced_once_it_has_fewer_pods_of_the_same_kind() -> None:
     """New nodes are known for so many pods, not for their kind."""
     memory, types, replacements = DisruptionMemory(), indexes([pool()], KINDS), []
     for count in (2, 1, 2):
@@ -83,7 +83,7 @@ def test_a_soft_taint_that_comes_and_goes_is_tolerated_while_it_is_there() -> No
         assert bought(solution) == ["s"]
 
 
-def test_a_replacement_that_was_too_dear_is_not_planned_again_when_room_elsewhere_changes(
+def test_a_replacement_that_was_too_expensive_is_not_planned_again_when_room_elsewhere_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pods are the same, and so are the new nodes they need."""

@@ -112,7 +112,7 @@ def test_pods_of_a_kind_that_were_asked_about_on_one_node_are_not_placed_again_f
 
 
 @pytest.mark.parametrize(("limits", "most"), [({}, 20), ({"cpu": "1000"}, 0)])
-def test_what_is_remembered_goes_when_nobody_asks_for_it_any_more(limits: dict[str, str], most: int) -> None:
+def test_cached_entries_go_when_no_decision_uses_them_any_more(limits: dict[str, str], most: int) -> None:
     """What is left of limits is another amount each time, so nothing is kept about it."""
     controller = _Controller()
     nodes = [wire for name in "cdefgh" for wire in running(name, "m", 2, 2)]
@@ -123,7 +123,7 @@ def test_what_is_remembered_goes_when_nobody_asks_for_it_any_more(limits: dict[s
         assert min(most, 14) <= len(controller.memory.packings.pass_facts) <= most
 
 
-def test_pods_that_are_gone_are_forgotten_with_all_that_was_known_of_them() -> None:
+def test_cached_entries_of_deleted_pods_go() -> None:
     """Of single nodes and of sets of nodes that were asked about together."""
     controller = _Controller()
     for turn in range(20):

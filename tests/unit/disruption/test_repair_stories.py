@@ -272,7 +272,7 @@ async def _reboot_requested(cluster: VirtualCluster) -> list[str]:
 
 
 @in_virtual_time
-async def test_a_reboot_whose_node_cannot_be_told_is_given_up_after_five_minutes(cluster: VirtualCluster) -> None:
+async def test_a_reboot_whose_node_cannot_be_identified_is_given_up_after_five_minutes(cluster: VirtualCluster) -> None:
     """K15-293: while not exactly one Node has the instance's provider ID, until the deadline of the phase."""
     asked = await _reboot_requested(cluster)
     await cluster.join("n0", "twin", taints=())

@@ -50,7 +50,7 @@ def test_nodes_wait_no_longer_than_four_windows_after_the_first_of_them() -> Non
     assert gone(_decide(_consolidatable_since("a", 60, 1), *late, restless, room)) == ["a"]
 
 
-def test_nodes_whose_period_ends_late_or_that_are_empty_hold_up_nobody() -> None:
+def test_nodes_whose_period_ends_late_or_that_are_empty_delay_no_other() -> None:
     for other in (_consolidatable_since("b", -16, 1), _consolidatable_since("b", -1)):
         assert gone(_decide(_consolidatable_since("a", 1, 1), other, running("c", "m", 1))) != []
 

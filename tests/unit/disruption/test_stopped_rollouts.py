@@ -71,7 +71,7 @@ def test_a_long_progress_deadline_counts_up_to_fifteen_minutes() -> None:
         ({"type": "RollingUpdate"}, 1, []),
     ],
 )
-def test_a_stateful_set_that_waits_for_somebody_is_stopped(
+def test_a_stateful_set_that_waits_for_a_user_counts_as_stopped(
     strategy: dict[str, object], updated: int, goes: list[str]
 ) -> None:
     """Three replicas: a partition of 2 lets one be replaced."""

@@ -97,7 +97,7 @@ def test_after_half_an_hour_nothing_is_owed() -> None:
     assert owed.places(owned("n1")) == [""]
 
 
-def test_who_is_given_a_place_is_nominated_there() -> None:
+def test_a_successor_with_a_planned_node_is_nominated_there() -> None:
     async def main() -> list[tuple[str, str, str]]:
         owed = NominationCase()
         named(owed.state)

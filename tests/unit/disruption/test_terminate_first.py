@@ -99,7 +99,7 @@ def test_on_demand_capacity_makes_it_replace_first() -> None:
 
 
 @pytest.mark.parametrize(("reservation", "available"), [("r-2", True), ("r-1", False)])
-def test_a_unit_that_nobody_can_use_frees_nothing(reservation: str, available: bool) -> None:
+def test_a_reservation_unit_that_cannot_be_used_frees_nothing(reservation: str, available: bool) -> None:
     """K15-322: a reservation that the pass does not know, and one that is unavailable for another reason."""
     solution = decided(DRIFT, reserved(0, available=available), reserved_pool(), node("a", 3, reservation=reservation))
     assert gone(solution) == []

@@ -54,7 +54,7 @@ def busy(name: str) -> list[Wire]:
     return running(name, "s", 2)
 
 
-def test_a_default_budget_less_a_silent_node_leaves_room_for_the_dearest_empty_node() -> None:
+def test_a_default_budget_less_a_silent_node_leaves_room_for_the_most_expensive_empty_node() -> None:
     """DIS-E1: ten percent of twelve are two, one node is NotReady, so one of four empty nodes goes: one at 0.40."""
     prices = {"p10": 0.10, "p20": 0.20, "p40": 0.40}
     types = (*KINDS, *(kind(name, 4, sold(price)) for name, price in prices.items()))

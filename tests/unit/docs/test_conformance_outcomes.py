@@ -60,7 +60,7 @@ def test_no_spec_is_no_success() -> None:
     assert counts_text(()) == "no spec ran"
 
 
-def test_a_spec_behind_a_failed_one_of_its_container_is_told_from_one_that_skips_itself() -> None:
+def test_a_spec_behind_a_failed_one_of_its_container_is_distinguished_from_one_that_skips_itself() -> None:
     behind = {"Message": "Spec skipped because an earlier spec in an ordered container failed"}
     itself = {"Message": "the scheduler is not configured"}
     report = _report(_entry("waits", "skipped", Failure=behind), _entry("needs more", "skipped", Failure=itself))

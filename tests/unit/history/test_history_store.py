@@ -130,7 +130,7 @@ def test_a_history_for_reading_only_is_never_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"), [(b"", "no history; the controller writes one with --history-file"), (b"text", "no history (")]
 )
-def test_a_file_that_is_no_history_is_called_none_and_stays_as_it_is(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_history_is_rejected_and_stays_unchanged(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "other.db"
     file.write_bytes(content)
     with pytest.raises(HistoryUnreadable, match=re.escape(f"{file}: {said}")):

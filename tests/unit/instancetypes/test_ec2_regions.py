@@ -60,7 +60,7 @@ def test_types_of_a_region_are_offered_in_its_zones_only(region: str) -> None:
         assert all(offering.price_per_hour > 0 for offering in instance_type.offerings)
 
 
-def test_prices_are_those_of_the_price_list_where_it_knows_the_family() -> None:
+def test_prices_are_those_of_the_price_list_where_it_has_the_family() -> None:
     """m5.large costs 0.115 USD in Frankfurt and 0.118 USD in Seoul; the list of 2025 does not know m8g."""
     assert ec2_catalog.on_demand_prices("eu-central-1")["m5.large"] == pytest.approx(0.115, rel=1e-4)
     assert _on_demand_prices("ap-northeast-2")["m5.large"] == pytest.approx(0.118, rel=1e-4)

@@ -191,7 +191,7 @@ def test_an_error_within_a_watch_is_raised(code: int, reason: str, expected: typ
         watched(answered(stream(error)))
 
 
-def test_an_open_watch_says_so_before_there_is_news() -> None:
+def test_an_open_watch_is_reported_before_its_first_event() -> None:
     async def first(client: KubeClient) -> WatchEvent[Pod]:
         events = client.watch(POD, "10")
         try:

@@ -144,7 +144,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.M
         config.load()
 
 
-def test_without_any_configuration_the_ways_out_are_told() -> None:
+def test_without_any_configuration_the_error_lists_the_options() -> None:
     with pytest.raises(config.ConfigError, match=r"KUBECONFIG is not set.*karpenter demo"):
         config.load()
 
@@ -200,12 +200,12 @@ _EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "helper"}
 @pytest.mark.parametrize(
     "beside", [{"token": "secret"}, {"username": "jo", "password": "x"}], ids=["token", "password"]
 )
-def test_a_program_is_asked_only_where_there_is_nothing_else_to_show(tmp_path: Path, beside: dict[str, object]) -> None:
+def test_an_exec_plugin_runs_only_without_other_credentials(tmp_path: Path, beside: dict[str, object]) -> None:
     assert isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC)))._identity, ExecIdentity)
     assert not isinstance(config.load(str(kubeconfig(tmp_path, "given", exec=_EXEC, **beside)))._identity, ExecIdentity)
 
 
-async def test_acting_for_somebody_else_is_said_with_every_request(tmp_path: Path) -> None:
+async def test_impersonation_headers_are_on_every_request(tmp_path: Path) -> None:
     user = {"as": "jo", "as-uid": "7", "as-groups": ["one", "two"], "as-user-extra": {"Why?": ["x", "y"]}}
     path = kubeconfig(tmp_path, "given", token="t", **user)
     sent = [(name, value) for name, value in await headers(path) if name.startswith("impersonate")]
@@ -271,13 +271,13 @@ def test_a_pods_namespace_may_be_unknown(pod: Path) -> None:
     assert config.load().namespace == "default"
 
 
-def test_a_pods_cluster_is_believed_by_its_authority(pod: Path) -> None:
+def test_in_a_pod_the_mounted_authority_is_trusted(pod: Path) -> None:
     (pod / "ca.crt").write_text("nonsense")
     with pytest.raises(config.ConfigError, match="the pod's service account, context pod: certificate-authority"):
         config.connect(config.load())
 
 
-def test_a_pod_without_a_token_is_told_what_to_do(pod: Path) -> None:
+def test_a_pod_without_a_token_gets_an_error_with_advice(pod: Path) -> None:
     (pod / "token").unlink()
     with pytest.raises(config.ConfigError, match="automountServiceAccountToken"):
         config.load()

@@ -67,7 +67,7 @@ async def test_a_list_longer_than_a_page_is_complete(control_plane: ControlPlane
         assert [listed_map.metadata.name for listed_map in listing.items] == names
 
 
-async def test_an_informer_outlives_a_restart_of_the_server_and_learns_what_it_missed(
+async def test_an_informer_outlives_a_restart_of_the_server_and_delivers_missed_events(
     control_plane: ControlPlane,
 ) -> None:
     async with control_plane.client() as client:
@@ -98,7 +98,7 @@ async def test_a_version_before_the_servers_start_is_gone(control_plane: Control
             await anext(events)
 
 
-async def test_what_a_user_is_told(control_plane: ControlPlane) -> None:
+async def test_errors_for_users(control_plane: ControlPlane) -> None:
     async with control_plane.client("nobody") as client:
         line = await failure(client, CONFIG_MAP)
         assert line.startswith(f"nobody may not list configmaps at {control_plane.server}")
@@ -109,7 +109,7 @@ async def test_what_a_user_is_told(control_plane: ControlPlane) -> None:
         assert "does not accept the credentials" in await failure(client, CONFIG_MAP)
 
 
-async def test_a_program_that_hands_out_a_refused_token_is_asked_for_another(
+async def test_an_exec_plugin_runs_again_after_its_token_was_refused(
     control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("karpenter.kube.exec_credentials._MIN_RUN_INTERVAL", timedelta())
@@ -125,7 +125,7 @@ async def test_a_program_that_hands_out_a_refused_token_is_asked_for_another(
     assert runs.read_text() == "run\nrun\n"
 
 
-async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_server_is_reported(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = config.load(control_plane.kubeconfig)
     async with config.connect(connection) as client:
         client._transport._pool.transport._base = "https://127.0.0.1:1"  # type: ignore[attr-defined]

@@ -41,7 +41,7 @@ def test_a_refused_write_raises_its_error_at_once(code: int, reason: str, expect
     assert len(server.requests) == 1
 
 
-def test_a_kind_that_is_not_served_is_told_apart_from_a_missing_object() -> None:
+def test_a_kind_that_is_not_served_is_distinguished_from_a_missing_object() -> None:
     server = answered(httpx2.Response(404, text="404 page not found\n"))
     with pytest.raises(errors.NotFound, match=r"nodepools of karpenter.sh/v1") as raised:
         server.ask(lambda client: client.get(NODE_POOL, "default"))
@@ -56,7 +56,7 @@ def test_a_version_that_is_not_served_in_a_group_that_is_counts_as_a_kind_that_i
     assert raised.value.reason == errors.KIND_NOT_SERVED
 
 
-def test_a_proxy_that_speaks_no_kubernetes_is_quoted() -> None:
+def test_an_answer_of_a_proxy_that_is_no_status_is_quoted() -> None:
     server = answered(httpx2.Response(403, text="<b>go\naway</b>"))
     with pytest.raises(errors.Forbidden, match="<b>go away</b>"):
         server.ask(lambda client: client.get(POD, "a", "ns"))
@@ -222,14 +222,14 @@ class Notes:
     ],
     ids=["get", "list", "watch", "create", "patch", "patch-status", "delete", "evict", "bind"],
 )
-def test_every_request_is_told_to_the_observer(use: Write, verb: str, method: str, subresource: str) -> None:
+def test_every_request_is_passed_to_the_observer(use: Write, verb: str, method: str, subresource: str) -> None:
     """OPS-495."""
     notes = Notes()
     answered(page() if verb == "LIST" else ok(pod("a"))).ask(use, observer=notes)
     assert notes.finished_requests == [FinishedRequest(verb, method, "", "v1", "pods", subresource, "200", 0.0)]
 
 
-def test_the_observer_hears_the_group_each_attempt_and_what_got_no_answer() -> None:
+def test_the_observer_gets_the_group_each_attempt_and_requests_without_an_answer() -> None:
     """OPS-495."""
     notes = Notes()
 

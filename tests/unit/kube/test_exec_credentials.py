@@ -156,7 +156,7 @@ async def test_a_time_without_a_zone_is_utc(tmp_path: Path) -> None:
     assert (await helper.current()).authorization == bearer(1)
 
 
-async def test_whoever_waits_shares_one_run(tmp_path: Path) -> None:
+async def test_concurrent_callers_share_one_run(tmp_path: Path) -> None:
     clock, script = Clock(), Script(tmp_path)
     helper = ExecIdentity(script.program, clock)
     assert {
@@ -169,7 +169,7 @@ async def test_whoever_waits_shares_one_run(tmp_path: Path) -> None:
     assert script.runs == 2
 
 
-async def test_one_who_gives_up_does_not_take_the_run_from_the_others(tmp_path: Path) -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_run_for_the_others(tmp_path: Path) -> None:
     script = Script(tmp_path)
     helper = ExecIdentity(script.program)
     impatient, patient = asyncio.create_task(helper.current()), asyncio.create_task(helper.current())
@@ -286,9 +286,7 @@ async def told(connection: config.Connection) -> object:
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
-async def test_a_program_is_told_how_to_answer_and_gets_its_arguments_and_variables(
-    tmp_path: Path, version: str
-) -> None:
+async def test_an_exec_plugin_gets_the_api_version_its_arguments_and_variables(tmp_path: Path, version: str) -> None:
     command = telling(tmp_path, "[info, sys.argv[1:], os.environ['GREETING'], os.environ['HOME']]")
     wanted = {
         "apiVersion": version,
@@ -302,7 +300,7 @@ async def test_a_program_is_told_how_to_answer_and_gets_its_arguments_and_variab
     assert home  # the rest of our environment is there too
 
 
-async def test_a_program_is_told_of_the_cluster_where_it_wants_to_know(tmp_path: Path) -> None:
+async def test_an_exec_plugin_gets_cluster_information_on_request(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     wanted = {"apiVersion": V1, "command": telling(tmp_path, "info['spec']"), "provideClusterInfo": True}
     cluster = {
@@ -351,7 +349,7 @@ async def test_a_command_with_a_slash_is_beside_the_kubeconfig(tmp_path: Path) -
         ({"apiVersion": V1, "command": "x", "env": [{"value": "v"}]}, "name"),
     ],
 )
-def test_a_program_nobody_can_run_is_told_before_it_is_needed(
+def test_an_exec_plugin_that_cannot_run_is_reported_before_it_is_needed(
     tmp_path: Path, wanted: dict[str, object], complaint: str
 ) -> None:
     with pytest.raises(config.ConfigError, match=complaint):
@@ -391,7 +389,7 @@ async def test_clients_of_one_connection_share_a_run_its_result_and_its_renewal(
         await client.aclose()
 
 
-async def test_a_program_that_fails_is_told_to_whoever_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_exec_plugin_raises_in_every_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         raise AssertionError("nothing to show, so nothing to send")
 

@@ -150,7 +150,7 @@ async def test_the_password_of_a_proxy_is_in_no_error(first_line: bytes) -> None
 
 
 @pytest.mark.parametrize("proxy", ["http://user:secret@proxy:bad", "socks5://user:secret@proxy:1080", "http://[secret"])
-def test_an_unusable_proxy_is_told_at_once_without_its_password(proxy: str) -> None:
+def test_an_unusable_proxy_is_reported_at_once_without_its_password(proxy: str) -> None:
     with pytest.raises(ValueError, match="proxy") as raised:
         HttpConnections(Endpoint("https://api.test", proxy=proxy), ssl.create_default_context())
     assert "secret" not in str(raised.value)
@@ -176,7 +176,7 @@ async def test_closing_ends_what_is_under_way(server: RecordingServer) -> None:
         await connections.exchange(patch())
 
 
-async def test_an_answer_that_nobody_asked_for_is_no_answer_to_the_next_request(
+async def test_an_unrequested_answer_is_no_answer_to_the_next_request(
     server: RecordingServer, connections: HttpConnections
 ) -> None:
     """A gateway says that it waited in vain; that goes for no request after it."""

@@ -54,7 +54,7 @@ class PagedReader(ScriptedReader):
             raise errors.Gone("the pages are too old")
 
 
-def test_the_first_list_is_told_as_additions() -> None:
+def test_the_first_list_is_delivered_as_additions() -> None:
     a, b = pod("a"), pod("b")
     seen = watched([listing(a, b)])
     assert seen.told == [(None, a), (None, b)]
@@ -85,14 +85,14 @@ def test_waiting_for_sync_ends_once_the_handlers_know_the_list() -> None:
     in_virtual_time(main)
 
 
-def test_changes_are_told_with_what_was_before() -> None:
+def test_changes_are_delivered_with_the_previous_object() -> None:
     old, new, fresh = pod("a", "1"), pod("a", "11"), pod("b", "12")
     seen = watched([listing(old)], [event(MODIFIED, new), event(ADDED, fresh), event(DELETED, pod("a", "13"))])
     assert seen.told == [(None, old), (old, new), (None, fresh), (new, None)]
     assert seen.names == ["b"]
 
 
-def test_a_version_already_known_is_not_told_again() -> None:
+def test_a_known_version_is_not_delivered_again() -> None:
     seen = watched([listing(pod("a", "5"))], [event(ADDED, pod("a", "5")), event(MODIFIED, pod("a", "5"))])
     assert len(seen.told) == 1
 
@@ -114,7 +114,7 @@ def test_a_stream_that_breaks_is_continued_from_the_last_version() -> None:
     assert len(seen.told) == 1
 
 
-def test_a_fault_is_shown_until_there_is_news_again() -> None:
+def test_a_fault_is_shown_until_the_next_event() -> None:
     away = [errors.ServerUnavailable("away")]
     broken = watched([listing()], *[away] * 200)
     assert isinstance(broken.informer.fault, errors.ServerUnavailable)
@@ -122,7 +122,7 @@ def test_a_fault_is_shown_until_there_is_news_again() -> None:
     assert mended.informer.fault is None
 
 
-def test_a_stream_that_opens_ends_a_fault_before_there_is_news() -> None:
+def test_a_stream_that_opens_ends_a_fault_before_its_first_event() -> None:
     seen = watched([listing()], [errors.ServerUnavailable("away")], [300.0], seconds=2)
     assert seen.informer.fault is None
 
@@ -146,25 +146,25 @@ def test_a_healthy_stream_is_followed_by_the_next_without_a_pause() -> None:
     assert seen.reader.times == [0, 0, 300, 600]
 
 
-def test_a_stream_that_the_server_ends_after_news_is_followed_by_the_next_without_a_pause() -> None:
+def test_a_stream_that_the_server_ends_after_events_is_followed_by_the_next_without_a_pause() -> None:
     """The server does so to whoever is slow to read a burst of changes, and the burst goes on meanwhile."""
     seen = watched([listing()], *[[bookmark(str(version))] for version in range(11, 15)])
     assert seen.reader.times[:6] == [0] * 6
 
 
-def test_a_server_that_ends_each_stream_after_its_first_news_is_given_a_pause_now_and_then() -> None:
+def test_a_server_that_ends_each_stream_after_its_first_event_is_given_a_pause_now_and_then() -> None:
     seen = watched([listing()], *[[bookmark(str(version))] for version in range(11, 71)])
     streams = seen.reader.times[1:]
     assert [sum(second <= time < second + 1 for time in streams) for second in range(5)] == [11] * 5
 
 
-def test_a_stream_that_ends_without_news_is_followed_after_a_pause() -> None:
+def test_a_stream_that_ends_without_events_is_followed_after_a_pause() -> None:
     seen = watched([listing()], [], [], [])
     gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]
     assert gaps[:3] == [1, 2, 4]
 
 
-def test_a_version_too_old_lists_again_and_tells_only_the_differences() -> None:
+def test_a_version_too_old_lists_again_and_delivers_only_the_differences() -> None:
     same, changed, lost = pod("same", "1"), pod("changed", "2"), pod("lost", "3")
     after, fresh = pod("changed", "22"), pod("fresh", "23")
     seen = watched([listing(same, changed, lost), listing(same, after, fresh, version="30")], [errors.Gone("too old")])
@@ -173,7 +173,7 @@ def test_a_version_too_old_lists_again_and_tells_only_the_differences() -> None:
 
 
 @pytest.mark.parametrize("again", [ADDED, MODIFIED, DELETED])
-def test_what_comes_twice_after_a_reconnection_is_told_once(again: WatchEventType) -> None:
+def test_events_that_come_twice_after_a_reconnection_are_delivered_once(again: WatchEventType) -> None:
     first, second = pod("a", "11"), pod("a", "12")
     seen = watched(
         [listing()],
@@ -184,7 +184,7 @@ def test_what_comes_twice_after_a_reconnection_is_told_once(again: WatchEventTyp
     assert seen.informer.get("a", "ns") is second
 
 
-def test_a_deletion_is_told_once_and_what_came_before_it_does_not_come_back_to_life() -> None:
+def test_a_deletion_is_delivered_once_and_earlier_events_do_not_restore_the_object() -> None:
     first, last = pod("a", "11"), pod("a", "13")
     seen = watched(
         [listing()],
@@ -201,7 +201,7 @@ def test_the_deletion_of_an_earlier_namesake_does_not_end_the_present_one() -> N
     assert seen.told == [(None, before), (before, None), (None, after)]
 
 
-def test_news_out_of_order_is_told_all_the_same() -> None:
+def test_events_out_of_order_are_delivered_all_the_same() -> None:
     """The API promises order; that it is broken must cost nothing that was not known."""
     late, early = pod("late", "11"), pod("early", "12")
     seen = watched([listing()], [event(ADDED, early), event(ADDED, late)])
@@ -216,13 +216,13 @@ def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> None:
     assert seen.reader.asked[-1] == "watch 3"
 
 
-def test_an_object_made_anew_is_told_as_both_though_its_deletion_was_not_seen() -> None:
+def test_a_recreated_object_is_delivered_as_deletion_and_addition_though_its_deletion_was_not_seen() -> None:
     before, after = pod("a", "1", uid="one"), pod("a", "20", uid="two")
     seen = watched([listing(before)], [event(MODIFIED, after)])
     assert seen.told == [(None, before), (before, None), (None, after)]
 
 
-def test_an_object_deleted_and_made_anew_in_a_gap_is_told_as_both() -> None:
+def test_an_object_deleted_and_recreated_in_a_gap_is_delivered_as_deletion_and_addition() -> None:
     before, after = pod("a", "1", uid="one"), pod("a", "20", uid="two")
     seen = watched([listing(before), listing(after, version="30")], [errors.Gone("too old")])
     assert seen.told == [(None, before), (before, None), (None, after)]
@@ -268,7 +268,7 @@ def test_kinds_that_lost_their_streams_together_do_not_list_together() -> None:
     assert all(0.5 <= moment <= 1.0 for moment in again)
 
 
-def test_a_list_in_pages_is_told_as_a_whole() -> None:
+def test_a_list_in_pages_is_delivered_as_a_whole() -> None:
     lost, kept, fresh = pod("lost", "1"), pod("kept", "2"), pod("fresh", "20")
     reader = PagedReader([listing(lost, kept), listing(fresh, kept, version="30")], [[errors.Gone("too old")]])
     seen = ran(reader)
@@ -284,7 +284,7 @@ def test_listing_again_keeps_the_objects_that_are_known() -> None:
     assert seen.informer.get("a", "ns") is stored_pod
 
 
-def test_pages_that_expire_are_told_nothing_of_and_the_list_is_got_otherwise() -> None:
+def test_expired_pages_are_not_reported_and_the_list_is_read_in_one_piece() -> None:
     half, whole = listing(pod("a", "1"), pod("b", "2")), listing(pod("b", "2"), pod("c", "3"), version="30")
     seen = ran(PagedReader([half, whole], expiring=[True]))
     assert seen.names == ["b", "c"]
@@ -319,14 +319,14 @@ def test_indexes_follow_every_change() -> None:
     assert [obj.metadata.name for obj in seen.informer.by_index("node", "n2")] == ["a"]
 
 
-def test_a_late_handler_is_told_what_is_already_here() -> None:
+def test_a_late_handler_gets_all_existing_objects() -> None:
     seen = watched([listing(pod("a"), pod("b"))])
     late: list[Pod | None] = []
     seen.informer.subscribe(lambda old, new: late.append(new))
     assert late == list(seen.informer)
 
 
-def test_handlers_find_the_store_in_agreement_with_what_they_are_told() -> None:
+def test_handlers_find_the_store_in_agreement_with_their_event() -> None:
     reader = ScriptedReader(
         [listing(pod("a", "1"))], [[event(MODIFIED, pod("a", "11")), event(DELETED, pod("a", "12"))]]
     )
@@ -359,7 +359,7 @@ def test_cancelling_closes_the_stream() -> None:
     assert watched([listing()], [bookmark("11"), 1000.0], seconds=5).reader.open_streams == 0
 
 
-def test_only_the_given_scope_is_asked_for() -> None:
+def test_only_the_given_scope_is_requested() -> None:
     reader = ScriptedReader([listing()])
 
     async def main(_: object) -> Informer[Pod]:
@@ -383,7 +383,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-def test_what_handlers_are_told_always_adds_up_to_the_server_state(steps: list[tuple[str, str]]) -> None:
+def test_events_of_handlers_always_add_up_to_the_server_state(steps: list[tuple[str, str]]) -> None:
     """Whatever happens to the stream, replaying the differences gives the server's state, each step starting from the last."""
     server: dict[str, Pod] = {}
     lists: list[Listing[Pod] | errors.KubeError] = [listing(version="0")]

@@ -29,7 +29,7 @@ def test_attempts_are_spaced_by_one_second_doubling_to_ten() -> None:
     assert gaps == [1, 2, 4, 8, *[10] * 8]
 
 
-def test_attempts_after_news_begin_at_one_second_again() -> None:
+def test_attempts_after_an_event_start_at_one_second_again() -> None:
     away = [errors.ServerUnavailable("away")]
     seen = watched([listing()], away, away, [bookmark("11"), errors.ServerUnavailable("away")], away)
     gaps = [after - before for before, after in zip(seen.reader.times[1:], seen.reader.times[2:], strict=False)]

@@ -121,7 +121,7 @@ def steady_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_WATCH_IDLE_SECONDS", (90.0, 90.0))
 
 
-def test_a_server_that_falls_silent_is_asked_again_from_the_last_version() -> None:
+def test_a_silent_watch_is_reopened_from_the_last_version() -> None:
     """The connection stays open all the time. What happened meanwhile is told, and nothing twice."""
     server = Server(
         [[pod("a", 5)]],
@@ -203,7 +203,7 @@ def test_a_list_that_fails_half_way_is_begun_anew_without_telling_of_its_half() 
     assert [what for what, _ in server.asked][:4] == ["list", "list", "list", "watch 10"]
 
 
-def test_a_server_that_is_too_busy_is_asked_when_it_says() -> None:
+def test_a_throttled_request_waits_as_long_as_retry_after_says() -> None:
     busy = httpx2.Response(429, headers={"Retry-After": "7"}, json={"kind": "Status", "code": 429})
     server = Server([busy, [pod("a", 5)]])
     assert server.followed(60).differences == ["+a5"]

@@ -69,7 +69,7 @@ async def test_discovery_names_every_resource_and_its_subresources(http: httpx2.
     assert pools["nodepools"]["categories"] == ["karpenter"]
 
 
-async def test_openapi_promises_field_validation_and_describes_our_kinds(http: httpx2.AsyncClient) -> None:
+async def test_openapi_announces_field_validation_and_describes_our_kinds(http: httpx2.AsyncClient) -> None:
     index = (await http.get("/openapi/v3")).json()["paths"]
     document = (await http.get(index["apis/karpenter.sh/v1"]["serverRelativeURL"])).json()
     patch = document["paths"][f"{_POOLS}/{{name}}"]["patch"]
@@ -167,7 +167,7 @@ async def test_a_watch_can_come_as_tables(http: httpx2.AsyncClient, server: Memo
     assert line["object"]["rows"][0]["cells"][0] == "late"
 
 
-def test_a_quiet_watch_is_told_every_minute_how_far_the_server_has_got() -> None:
+def test_a_quiet_watch_gets_a_bookmark_every_minute() -> None:
     async def story(clock: LoopClock) -> list[Any]:
         server = MemoryServer(clock)
         transport = httpx2.ASGITransport(app=asgi_app(server))
@@ -190,7 +190,7 @@ async def test_a_watch_from_a_version_too_old_is_gone(http: httpx2.AsyncClient, 
     assert (response.status_code, response.json()["reason"]) == (410, "Expired")
 
 
-async def test_a_caller_who_goes_away_in_the_middle_of_a_body_changes_nothing(server: MemoryServer) -> None:
+async def test_a_client_that_disconnects_in_the_middle_of_a_body_changes_nothing(server: MemoryServer) -> None:
     """A process that is killed; and nobody need read of it in a log."""
     parts = [{"type": "http.request", "body": b'{"metadata": {"name"', "more_body": True}, {"type": "http.disconnect"}]
     headers = [(b"content-type", b"application/json")]

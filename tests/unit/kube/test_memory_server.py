@@ -61,7 +61,7 @@ def _map(name: str, **data: str) -> core.ConfigMap:
     return core.ConfigMap(metadata=ObjectMeta(name=name, namespace="default"), data=data)
 
 
-def test_fields_nobody_reads_survive_a_change(server: MemoryServer) -> None:
+def test_unknown_fields_survive_a_change(server: MemoryServer) -> None:
     pods = server.resource("", "v1", "pods")
     server.create(pods, "default", {"metadata": {"name": "a"}, "spec": {"hostAliases": [{"ip": "10.0.0.1"}]}})
     server.update(pods, "default", "a", lambda body: {**body, "metadata": {**body["metadata"], "labels": {"x": "y"}}})
@@ -168,7 +168,7 @@ async def test_a_watch_ends_silently_when_the_server_closes_it(server: MemorySer
     assert seen == ["BOOKMARK", "ADDED"]
 
 
-async def test_a_quiet_watch_is_told_how_far_the_server_got(server: MemoryServer, kube: MemoryKube) -> None:
+async def test_a_quiet_watch_gets_bookmarks(server: MemoryServer, kube: MemoryKube) -> None:
     start = str(server.revision)
     for number in range(BOOKMARK_EVERY):
         await kube.create(NODE, core.Node(metadata=ObjectMeta(name=f"n-{number}")))
@@ -188,7 +188,7 @@ async def test_history_is_bounded(server: MemoryServer, kube: MemoryKube) -> Non
         await anext(kube.watch(CONFIG_MAP, start))
 
 
-async def test_a_reader_that_falls_behind_the_history_is_told(server: MemoryServer, kube: MemoryKube) -> None:
+async def test_a_watch_that_falls_behind_the_history_gets_an_error(server: MemoryServer, kube: MemoryKube) -> None:
     events = kube.watch(CONFIG_MAP, str(server.revision))
     await kube.create(CONFIG_MAP, _map("first"))
     for _ in range(2):
@@ -211,7 +211,7 @@ def test_pages_show_one_moment(server: MemoryServer, config_maps: ServedResource
     assert first.version == second.version == last.version
 
 
-def test_a_list_whose_pages_are_forgotten_is_worked_out_from_the_history(
+def test_a_list_whose_pages_are_evicted_is_rebuilt_from_the_history(
     server: MemoryServer, config_maps: ServedResource
 ) -> None:
     for name in "abcde":

@@ -59,7 +59,7 @@ async def ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-def test_a_kind_nobody_serves_is_a_kind_without_objects_until_it_comes() -> None:
+def test_a_kind_that_is_not_served_counts_as_empty_until_it_is() -> None:
     """An informer is in step at once, has no fault to show and does not ask all the time."""
 
     async def scene(clock: Clock) -> None:
@@ -125,7 +125,7 @@ class RefusingPager(Refusing):
     "error", [Forbidden("no right"), NotFound("no such namespace")], ids=["forbidden", "not-found"]
 )
 @pytest.mark.parametrize("inner", [Refusing, RefusingPager])
-async def test_every_other_fault_is_told(error: Exception, inner: type[Refusing]) -> None:
+async def test_every_other_fault_is_raised(error: Exception, inner: type[Refusing]) -> None:
     """A right that is missing is the operator's to mend; silence would hide it."""
     reader: Reader = OptionalKindsReader(inner(error))  # type: ignore[arg-type]
     assert isinstance(reader, PagedReader)

@@ -43,14 +43,14 @@ def test_a_pod_that_differs_keeps_what_differs() -> None:
     assert parts.shared(_replica("b", cpu="2")) == _replica("b", cpu="2")
 
 
-def test_parts_that_are_encoded_alike_are_told_apart() -> None:
+def test_parts_that_are_encoded_alike_are_distinguished() -> None:
     spec = PodSpec(containers=(Container(),), init_containers=(Container(),), tolerations=(Toleration(),))
     bare = Pod(metadata=ObjectMeta(name="bare"), spec=spec)
     assert SharedPodParts().shared(bare) == bare
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_values_that_were_forgotten_are_shared_anew(count: int) -> None:
+def test_values_that_were_evicted_are_shared_again(count: int) -> None:
     parts = SharedPodParts(max_values=2)
     for number in range(count):
         parts.shared(_replica(f"other-{number}", cpu=str(number + 2)))

@@ -173,7 +173,7 @@ async def test_both_sides_show_certificates(
     assert server.users == ["jo"]
 
 
-async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path, server: Server) -> None:
+async def test_a_server_of_another_authority_is_not_trusted(tmp_path: Path, server: Server) -> None:
     other = Authority(tmp_path, "other")
     believed = {"certificate-authority-data": base64(other.certificate)}
     async with server.serving() as url, config.connect(kubeconfig(tmp_path, url, believed)) as client:
@@ -181,7 +181,7 @@ async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path, ser
             await ask(client)
 
 
-async def test_anybody_is_believed_where_the_kubeconfig_says_so(tmp_path: Path, server: Server) -> None:
+async def test_any_server_is_trusted_where_the_kubeconfig_says_so(tmp_path: Path, server: Server) -> None:
     blind = {"insecure-skip-tls-verify": True}
     async with server.serving() as url, config.connect(kubeconfig(tmp_path, url, blind)) as client:
         await ask(client)
@@ -189,7 +189,7 @@ async def test_anybody_is_believed_where_the_kubeconfig_says_so(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_a_server_reached_under_another_name_is_believed_by_the_one_given(
+async def test_a_server_reached_under_another_name_is_verified_by_the_configured_name(
     tmp_path: Path, authority: Authority, is_named: bool
 ) -> None:
     server = Server(authority.issue("server", "DNS:cluster.test"), authority)
@@ -305,7 +305,7 @@ async def test_a_certificate_whose_key_is_not_written_yet_waits_for_it(
     assert server.users == ["before", "before", "after"]
 
 
-async def test_a_renewed_authority_is_believed_without_a_restart(
+async def test_a_renewed_authority_is_trusted_without_a_restart(
     tmp_path: Path, authority: Authority, server: Server
 ) -> None:
     file = tmp_path / "ca.crt"
@@ -345,7 +345,7 @@ async def test_a_programs_certificate_is_shown_and_renewed(
     assert server.users == ["before", "before", "before", "after"]
 
 
-def test_a_key_that_cannot_be_used_is_told(authority: Authority) -> None:
+def test_a_key_that_cannot_be_used_is_reported(authority: Authority) -> None:
     user = authority.issue("jo")
     with pytest.raises(tls.UnusableCertificate, match="not a pair"):
         tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial(b"", user.certificate, b"nonsense"))
@@ -355,7 +355,7 @@ def test_a_key_that_cannot_be_used_is_told(authority: Authority) -> None:
         tls.ssl_context(tls.ServerTrust(), tls.TlsMaterial(b"", user.certificate, encrypted))
 
 
-def test_authorities_of_older_clusters_are_believed(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_authorities_of_older_clusters_are_trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     """Newer Pythons ask of authorities what Go does not, and what those of many managed clusters do not have."""
     usual = ssl.create_default_context
 

@@ -161,7 +161,7 @@ class _Refusing:
 
 
 @pytest.mark.parametrize("error", [Forbidden("no right"), NotFound("no such object")], ids=["forbidden", "not-found"])
-async def test_every_other_error_is_told(error: Exception) -> None:
+async def test_every_other_error_is_raised(error: Exception) -> None:
     """A missing right or object says nothing of versions, so no other version is tried."""
     reader = VersionFallbackReader(_Refusing(error), OLDER)  # type: ignore[arg-type]
     with pytest.raises(type(error)):

@@ -212,7 +212,7 @@ async def test_what_has_begun_is_finished_when_its_caller_is_cancelled(cluster: 
 
 
 @story
-async def test_an_error_nobody_waits_for_any_more_is_no_news(cluster: Cluster) -> None:
+async def test_an_error_that_no_caller_waits_for_is_not_reported(cluster: Cluster) -> None:
     fence = Fence(NO_EXPIRY)
     kube = cluster.client(fence)
     caller = asyncio.create_task(kube.delete(CONFIG_MAP, "absent", "default"))

@@ -51,7 +51,7 @@ def evaluated(manager: Manager) -> float:
 
 @pytest.mark.speed
 @in_virtual_time
-async def test_a_pass_without_news_takes_no_time_and_no_memory(cluster: VirtualCluster) -> None:
+async def test_a_pass_without_changes_takes_no_time_and_no_memory(cluster: VirtualCluster) -> None:
     """Less than ten milliseconds and a hundred kilobytes; here far less, so that a slow machine does not matter."""
     manager = await filled(cluster)
     before = evaluated(manager)
@@ -69,7 +69,7 @@ async def test_a_pass_without_news_takes_no_time_and_no_memory(cluster: VirtualC
 
 @pytest.mark.parametrize("change", ["pod", "freeze", "time"])
 @in_virtual_time
-async def test_a_pass_with_news_is_made(cluster: VirtualCluster, change: str) -> None:
+async def test_a_pass_with_changes_is_made(cluster: VirtualCluster, change: str) -> None:
     manager = await filled(cluster)
     if change == "pod":
         manager.state.remove_pod(("default", "p3"))

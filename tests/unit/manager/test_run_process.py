@@ -195,7 +195,7 @@ def test_an_api_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
         assert not any("Traceback" in text for text in process.raw)
 
 
-def test_an_api_server_that_takes_calls_and_never_answers_is_told_of(tmp_path: Path) -> None:
+def test_an_api_server_that_takes_calls_and_never_answers_is_reported(tmp_path: Path) -> None:
     """OPS-111: its silence becomes an error only after minutes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -257,7 +257,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
     return Observed(pages, process, log.read_text())
 
 
-def test_profiling_pages_are_there_for_who_asks_for_them(observed: Observed) -> None:
+def test_profiling_pages_are_served_on_request(observed: Observed) -> None:
     """OPS-366, OPS-372"""
     assert "goroutine" in observed.pages["pprof/"]
     assert "thread " in observed.pages["pprof/goroutine"]
@@ -306,7 +306,7 @@ def test_a_second_signal_ends_a_process_that_takes_its_time(tmp_path: Path) -> N
         assert process.process.wait(LONGEST_SECONDS) in (0, -signal.SIGTERM)
 
 
-def test_a_process_in_a_pod_knows_which_it_is() -> None:
+def test_a_process_in_a_pod_finds_its_pod() -> None:
     """DIS-469: in a pod the host has its name."""
     assert own_pod({"POD_NAMESPACE": "karpenter"}) == ("karpenter", socket.gethostname())
     assert own_pod({}) is None

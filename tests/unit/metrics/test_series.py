@@ -50,7 +50,7 @@ def test_other_counters_appear_with_their_first_event() -> None:
     assert scraped(metrics).value("karpenter_nodeclaims_created_total", min_values_relaxed="true") == 1  # OPS-M12
 
 
-def test_the_build_is_told_under_the_label_names_users_know() -> None:
+def test_the_build_info_has_the_label_names_users_know() -> None:
     """OPS-410"""
     (labels,) = scraped(Metrics(BuildInfo("1.2.3", "abcdef0"))).series("karpenter_build_info")
     assert set(labels) == {"version", "goversion", "goarch", "commit"}
@@ -63,12 +63,12 @@ def test_the_build_is_told_under_the_label_names_users_know() -> None:
 @pytest.mark.parametrize(
     "name", ["process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"]
 )
-def test_the_process_tells_about_itself(name: str) -> None:
+def test_the_process_has_series_about_itself(name: str) -> None:
     """OPS-496"""
     assert scraped(Metrics()).value(name) > 0
 
 
-def test_no_series_tells_when_a_counter_was_made_and_no_name_says_total_twice() -> None:
+def test_no_series_has_the_creation_time_of_a_counter_and_no_name_has_total_twice() -> None:
     metrics = Metrics()
     metrics.nodes_created_total.labels(nodepool="np", zone="z").inc()
     text = scraped(metrics).text
@@ -165,7 +165,7 @@ def test_a_summary_without_labels_is_there_from_the_start() -> None:
     assert scraped(Metrics()).value("karpenter_pods_startup_duration_seconds_count") == 0
 
 
-def test_a_forgotten_label_is_a_mistake() -> None:
+def test_a_missing_label_is_an_error() -> None:
     with pytest.raises(KeyError):
         Metrics().nodes_termination_duration_seconds.labels()
 

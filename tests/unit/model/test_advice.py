@@ -64,14 +64,14 @@ def test_values_none_of_which_exists_are_no_matter_for_advice() -> None:
     assert runtime_validation.advise_object(pool({REQUIREMENTS: [req("In", "sopt", key=CAPACITY)]})) == ()
 
 
-def test_a_limit_below_zero_is_told() -> None:
+def test_a_limit_below_zero_is_reported() -> None:
     """API-027 (Beyond)"""
     actual = advice({"spec.limits": {"cpu": "-1", "memory": -5, "nodes": 3}})
     assert set(actual) == {"spec.limits.cpu", "spec.limits.memory"}
     assert "never buys anything" in actual["spec.limits.cpu"]
 
 
-def test_an_empty_list_of_reasons_counts_as_all_and_is_told() -> None:
+def test_an_empty_list_of_reasons_counts_as_all_and_is_reported() -> None:
     """API-049 (Beyond)"""
     assert "all reasons" in on_budgets({"nodes": "1", "reasons": []})[f"{D}.budgets[0].reasons"]
 
@@ -85,7 +85,7 @@ def test_an_empty_list_of_reasons_counts_as_all_and_is_told() -> None:
         ("0 0 30 2 *", "names a day that never comes"),
     ],
 )
-def test_a_schedule_that_cannot_be_kept_is_told_with_its_consequence(schedule: str, words: str) -> None:
+def test_a_schedule_that_cannot_be_kept_is_reported_with_its_consequence(schedule: str, words: str) -> None:
     """API-082a, API-083, API-086, API-088 (Beyond)"""
     actual = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": "1h"})
     assert list(actual) == [f"{D}.budgets[1].schedule"]
@@ -97,7 +97,7 @@ def test_a_leap_day_is_a_schedule_like_others() -> None:
     assert on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": "0 0 29 2 *", "duration": "24h"}) == {}
 
 
-def test_a_count_that_cannot_be_read_is_told() -> None:
+def test_a_count_that_cannot_be_read_is_reported() -> None:
     """API-086: the pattern lets numbers of any length through."""
     assert BLOCKED in on_budgets({"nodes": "9" * 12})[f"{D}.budgets[0].nodes"]
 
@@ -115,7 +115,7 @@ def test_a_count_that_cannot_be_read_is_told() -> None:
         ({"nodes": "5", "reasons": ["Drifted", "Empty"]}, {"nodes": "5", "reasons": ["Drifted"]}),
     ],
 )
-def test_a_scheduled_budget_under_a_stricter_one_is_told_to_have_no_effect(
+def test_a_scheduled_budget_under_a_stricter_one_is_reported_as_without_effect(
     always: Mapping[str, object], scheduled: Mapping[str, object]
 ) -> None:
     """API-089 (Beyond)"""
@@ -178,7 +178,7 @@ def test_of_two_budgets_that_are_always_active_the_looser_has_no_effect(
         ("0 0,12 * * mon", "60h", "one window from 00:00 to 00:00 (3 days later)"),
     ],
 )
-def test_hits_that_come_before_a_window_is_over_are_told(schedule: str, duration: str, words: str) -> None:
+def test_hits_that_come_before_a_window_is_over_are_reported(schedule: str, duration: str, words: str) -> None:
     """DIS §6 (Beyond)"""
     actual = on_budgets({"nodes": "10%"}, {"nodes": "0", "schedule": schedule, "duration": duration})
     assert list(actual) == [f"{D}.budgets[1].schedule"]
@@ -194,7 +194,7 @@ def test_hits_that_come_before_a_window_is_over_are_told(schedule: str, duration
         ([{"nodes": "0", "schedule": "0 0 * * *", "duration": "23h59m"}], "Empty, Drifted, Underutilized, Unhealthy"),
     ],
 )
-def test_times_at_which_nothing_limits_disruption_are_told(given: list[Mapping[str, object]], reasons: str) -> None:
+def test_times_at_which_nothing_limits_disruption_are_reported(given: list[Mapping[str, object]], reasons: str) -> None:
     """DIS §6 (Beyond)"""
     actual = on_budgets(*given)
     assert list(actual) == [f"{D}.budgets"]
@@ -216,7 +216,7 @@ def test_a_budget_between_dates_does_not_always_allow_as_little() -> None:
     assert list(actual) == [f"{D}.budgets"]
 
 
-def test_a_budget_between_dates_under_a_stricter_one_is_told_to_have_no_effect() -> None:
+def test_a_budget_between_dates_under_a_stricter_one_is_reported_as_without_effect() -> None:
     """API-089 (Beyond)"""
     actual = dated('[null, {"until": "2026-01-01T00:00:00Z"}]', {"nodes": "1"}, {"nodes": "5"})
     assert list(actual) == [f"{D}.budgets[1]"]
@@ -231,7 +231,7 @@ def test_a_budget_between_dates_under_a_stricter_one_is_told_to_have_no_effect()
         (labels.MINIMUM_NODE_AGE, "old", "is not a duration"),
     ],
 )
-def test_an_annotation_about_disruption_that_cannot_be_read_is_told(key: str, text: str, words: str) -> None:
+def test_an_annotation_about_disruption_that_cannot_be_read_is_reported(key: str, text: str, words: str) -> None:
     actual = advice({"metadata.annotations": {key: text}})
     assert list(actual) == [f"metadata.annotations[{key}]"]
     assert words in actual[f"metadata.annotations[{key}]"]
@@ -247,7 +247,7 @@ def test_an_annotation_about_disruption_that_cannot_be_read_is_told(key: str, te
         ("karpenter.sh/minimum-node-ages", labels.MINIMUM_NODE_AGE),
     ],
 )
-def test_an_annotation_that_is_misspelt_is_told(key: str, meant: str) -> None:
+def test_an_annotation_that_is_misspelt_is_reported(key: str, meant: str) -> None:
     actual = advice({"metadata.annotations": {key: "x"}})
     assert list(actual) == [f"metadata.annotations[{key}]"]
     assert f"did you mean {meant!r}?" in actual[f"metadata.annotations[{key}]"]
@@ -264,7 +264,7 @@ def test_an_annotation_that_is_misspelt_is_told(key: str, meant: str) -> None:
         "compatibility.karpenter.sh/v1beta1-nodeclass-reference",
     ],
 )
-def test_annotations_of_others_are_nobodys_business(key: str) -> None:
+def test_annotations_of_other_domains_get_no_advice(key: str) -> None:
     assert advice({"metadata.annotations": {key: "x"}}) == {}
 
 
@@ -279,7 +279,7 @@ def test_a_field_without_effect_names_the_gate_that_is_off() -> None:
     "obj",
     [req("In", "reserved", "spot", key=CAPACITY), req("Exists", key=RESERVATION), req("In", "cr-1", key=RESERVATION)],
 )
-def test_reserved_capacity_is_told_to_be_off(obj: object) -> None:
+def test_reserved_capacity_is_reported_as_off(obj: object) -> None:
     """API-032 (Beyond)"""
     actual = advice({REQUIREMENTS: [obj]}, NO_GATES)
     assert "the feature gate ReservedCapacity is off" in actual[f"{REQUIREMENTS}[0]"]
@@ -291,7 +291,7 @@ def test_shunning_reserved_capacity_needs_no_gate(obj: object) -> None:
     assert advice({REQUIREMENTS: [obj]}, NO_GATES) == {}
 
 
-def test_a_claim_by_hand_is_told_of_what_nobody_can_read() -> None:
+def test_a_claim_by_hand_gets_advice_about_fields_that_cannot_be_parsed() -> None:
     """API-028 (Beyond)"""
     change = {"spec.expireAfter": "2562048h", "spec.terminationGracePeriod": "9" * 300 + "s"}
     claim = msgspec.convert(built("NodeClaim", {**change, "spec.resources": {"requests": {"cpu": "1e1.5"}}}), NodeClaim)
@@ -301,7 +301,7 @@ def test_a_claim_by_hand_is_told_of_what_nobody_can_read() -> None:
     assert all(len(message) < 500 for message in actual.values())
 
 
-def test_a_node_class_is_told_of_a_delay_without_end() -> None:
+def test_a_node_class_with_an_endless_delay_gets_advice() -> None:
     """API-028 (Beyond)"""
     slow = msgspec.convert(built("KWOKNodeClass", {"spec.nodeRegistrationDelay": "2562048h"}), KWOKNodeClass)
     assert [finding.path for finding in runtime_validation.advise_object(slow)] == ["spec.nodeRegistrationDelay"]
@@ -330,7 +330,7 @@ def test_a_spread_that_cannot_be_is_advised_against() -> None:
     assert runtime_validation.advise_object(pool({**over, "spec.replicas": 3}), DEFAULT_FEATURE_GATES | static) == ()
 
 
-def test_an_exposure_nobody_can_read_is_advised_against() -> None:
+def test_an_exposure_that_cannot_be_parsed_gets_advice() -> None:
     """Issue of price, point 3: the default holds, and somebody has to be told."""
     wrong, right = ({"metadata.annotations": {labels.EXPOSURE: text}} for text in ("half", "0.25"))
     (finding,) = runtime_validation.advise_object(pool(wrong))
@@ -339,7 +339,7 @@ def test_an_exposure_nobody_can_read_is_advised_against() -> None:
     assert runtime_validation.advise_object(pool(right)) == ()
 
 
-def test_a_wish_for_room_for_daemon_sets_is_true_or_false() -> None:
+def test_the_annotation_for_daemon_set_room_is_true_or_false() -> None:
     """DIS-482"""
     wrong, *right = (
         {"metadata.annotations": {labels.REPLACE_FOR_DAEMON_SETS: text}} for text in ("yes", "true", "false")

@@ -16,7 +16,7 @@ def test_the_delay_after_another_is_twice_as_long() -> None:
     assert [backoff.after(delay) for delay in (0.0, 0.1, 4.0, 8.0, 10.0)] == [0.1, 0.2, 8.0, 10.0, 10.0]
 
 
-def test_a_table_counts_failures_per_key_until_the_key_is_forgotten() -> None:
+def test_a_table_counts_failures_per_key_until_the_key_is_reset() -> None:
     now = [100.0]
     table: BackoffTable[str] = BackoffTable(Backoff(1.0, 60.0), lambda: now[0])
     assert table.remaining_seconds("a") == 0

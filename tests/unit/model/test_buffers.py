@@ -103,7 +103,7 @@ def test_what_a_template_leaves_out_is_filled_in_as_for_real_pods() -> None:
     assert pods.pod_requests(virtual_pod)["memory"] == res.parse_resources({"memory": "1Gi"})["memory"]
 
 
-def test_virtual_pods_are_told_from_real_ones_whatever_those_carry() -> None:
+def test_virtual_pods_are_distinguished_from_real_ones_whatever_those_contain() -> None:
     (virtual,) = buffer_pods.build_virtual_pods(BUFFER, template(), 1, NOW)
     real = pod("p", {"cpu": "1"})
     stored = msgspec.structs.replace(virtual, metadata=msgspec.structs.replace(virtual.metadata, resource_version="5"))

@@ -131,7 +131,7 @@ _WINDOWS = st.lists(
     st.sampled_from(("Awake", "Asleep", None)),
     st.booleans(),
 )
-def test_spans_agree_with_a_look_at_every_minute(
+def test_spans_agree_with_a_check_of_every_minute(
     place: tuple[str, date],
     windows: tuple[ScheduleWindow, ...],
     otherwise: str,

@@ -44,7 +44,7 @@ def test_selectors_read_driver_attributes_capacity_and_sharing(expression: str, 
     [f"{OWN}.lacking == 1", f"{OWN}.model > 3", '"text"', 'semver("x").isLessThan(semver("1.0.0"))'],
     ids=["attribute", "types", "no-bool", "argument"],
 )
-def test_an_error_at_run_time_is_no_match_and_is_told(expression: str) -> None:
+def test_an_error_at_run_time_is_no_match_and_is_reported(expression: str) -> None:
     """K15-156"""
     result = match(expression, FACTS)
     assert not result.matches

@@ -55,7 +55,7 @@ def test_never_means_no_duration() -> None:
 
 
 @pytest.mark.parametrize("text", ["2562048h", "9" * 5000 + "h", "9223372037s"])
-def test_a_duration_out_of_range_is_cut_where_it_was_admitted_and_told_apart(text: str) -> None:
+def test_a_duration_out_of_range_is_cut_where_it_was_admitted_and_distinguished(text: str) -> None:
     """API-028: one such object must not stop the others."""
     assert durations.parse_duration_or_never(text) == durations.MAX_DURATION
     assert durations.MAX_DURATION.days // 365 == 292

@@ -76,7 +76,7 @@ def images(*terms: Json) -> Json:
         ),
     ],
 )
-def test_what_has_no_effect_or_no_meaning_is_told(change: Mapping[str, object], path: str, words: str) -> None:
+def test_fields_without_effect_or_meaning_get_advice(change: Mapping[str, object], path: str, words: str) -> None:
     (finding,) = advice(change)
     assert finding.path == path
     assert words in finding.message
@@ -93,7 +93,7 @@ def test_what_has_no_effect_or_no_meaning_is_told(change: Mapping[str, object], 
         {"spec.blockDeviceMappings": [{"ebs": {"volumeSize": "18Ti"}}, {"ebs": {"snapshotID": "s"}}]},
     ],
 )
-def test_nobody_is_bothered_about_a_class_that_says_what_it_means(change: Mapping[str, object]) -> None:
+def test_a_clear_class_gets_no_advice(change: Mapping[str, object]) -> None:
     assert advice(change) == ()
 
 

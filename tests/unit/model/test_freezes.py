@@ -87,7 +87,7 @@ def test_a_config_map_freezes_every_pool() -> None:
     assert freezes.active_freeze(node_pool(), cluster(), NOW) == Freeze(CLUSTER_SOURCE)
 
 
-def test_a_member_nobody_knows_freezes_without_an_end() -> None:
+def test_an_unknown_member_freezes_without_an_end() -> None:
     """It may be a misspelt one: ``untill`` would else freeze for ever in silence."""
     freeze = cluster(reason="audit", untill="2026-01-01T00:00:00Z")
     assert (freeze.reason, freeze.until) == ("audit", None)

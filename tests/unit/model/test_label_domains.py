@@ -41,7 +41,7 @@ def test_well_known_labels_are_those_of_the_specification() -> None:
         "karpenter.k8s.aws/instance-pods",
     ],
 )
-def test_labels_of_nodes_that_nobody_may_ask_for_are_restricted(key: str) -> None:
+def test_labels_of_nodes_that_requirements_may_not_use_are_restricted(key: str) -> None:
     """API-429"""
     assert labels.is_restricted(key, labels.WELL_KNOWN)
 

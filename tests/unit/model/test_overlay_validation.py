@@ -41,13 +41,15 @@ def test_the_finding_about_a_change_of_price_shows_the_forms_that_are_accepted()
         (("karpenter.sh/capacity-type", "In", ("borrowed",)), "values"),
     ],
 )
-def test_requirements_are_judged_like_those_of_pools(requirement: tuple[str, str, tuple[str, ...]], code: str) -> None:
+def test_requirements_are_validated_like_those_of_pools(
+    requirement: tuple[str, str, tuple[str, ...]], code: str
+) -> None:
     """SCH-055"""
     assert [finding for _, finding in findings(requirement)] == [code]
 
 
 @pytest.mark.parametrize("name", ["cpu", "pods", "vpc.amazonaws.com/efa", "aws.amazon.com/neuron", "habana.ai/gaudi"])
-def test_resources_only_a_cloud_knows_cannot_be_overlaid(name: str) -> None:
+def test_resources_that_only_the_cloud_defines_cannot_be_overlaid(name: str) -> None:
     """API-153"""
     assert [code for _, code in findings(capacity={name: "1"})] == ["restricted"]
 

@@ -12,7 +12,7 @@ from karpenter.model.texts import days_text, decoding_text
     ("days", "text"),
     [(1, "1 day"), (0.012, "0.012 days"), (7, "7 days"), (12.345, "12.3 days"), (1234.5, "1234 days")],
 )
-def test_days_are_told_in_three_digits_and_in_the_singular(days: float, text: str) -> None:
+def test_days_are_written_with_three_digits_and_in_the_singular(days: float, text: str) -> None:
     assert days_text(days) == text
 
 

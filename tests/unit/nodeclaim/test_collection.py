@@ -86,7 +86,7 @@ def refuse_reading(cluster: VirtualCluster, name: str, error: KubeError) -> list
 
 
 @in_virtual_time
-async def test_a_kubelet_the_watch_believes_silent_is_asked_for_again(cluster: VirtualCluster) -> None:
+async def test_a_node_that_the_watch_shows_not_ready_is_read_again(cluster: VirtualCluster) -> None:
     """OPS-090: a node's life hangs on it, so the API server has the word."""
     await up(cluster)
     cluster.cloud.instances.clear()
@@ -109,9 +109,7 @@ async def test_twin_nodes_of_which_one_lives_keep_their_claim(cluster: VirtualCl
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
 @in_virtual_time
-async def test_a_cloud_that_cannot_list_collects_nothing_and_is_asked_again(
-    cluster: VirtualCluster, hangs: bool
-) -> None:
+async def test_a_cloud_that_cannot_list_collects_nothing_and_is_retried(cluster: VirtualCluster, hangs: bool) -> None:
     await up(cluster)
     instances = dict(cluster.cloud.instances)
     if hangs:
@@ -132,7 +130,7 @@ async def test_a_cloud_that_cannot_list_collects_nothing_and_is_asked_again(
 
 
 @in_virtual_time
-async def test_many_claims_are_judged_together_but_not_all_at_once(cluster: VirtualCluster) -> None:
+async def test_many_claims_are_checked_together_but_not_all_at_once(cluster: VirtualCluster) -> None:
     """OPS-090: twenty in parallel."""
     await up(cluster, 50)
     cluster.cloud.instances.clear()

@@ -77,7 +77,7 @@ async def test_a_node_is_compared_again_every_ten_minutes_and_not_sooner(cluster
 
 
 @in_virtual_time
-async def test_a_node_that_disappears_or_doubles_is_not_judged(cluster: VirtualCluster) -> None:
+async def test_a_node_that_disappears_or_exists_twice_is_not_checked(cluster: VirtualCluster) -> None:
     """OPS-085"""
     await up(cluster)
     await cluster.stop()
@@ -104,7 +104,9 @@ async def test_a_node_that_disappears_or_doubles_is_not_judged(cluster: VirtualC
     ],
     ids=["90%", "below", "none", "zero", "not asked", "not promised", "promised zero", "two", "unreadable"],
 )
-def test_only_what_was_asked_for_and_promised_is_compared(requests: Any, capacity: Any, shown: Any, count: int) -> None:
+def test_only_requested_and_expected_resources_are_compared(
+    requests: Any, capacity: Any, shown: Any, count: int
+) -> None:
     """OPS-086"""
     claim = msgspec.structs.replace(built_claim("c", requests=requests), status=NodeClaimStatus(capacity=capacity))
     node = Node(metadata=ObjectMeta(name="n"), spec=NodeSpec(), status=NodeStatus(capacity=shown))

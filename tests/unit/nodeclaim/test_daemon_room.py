@@ -41,7 +41,7 @@ async def drifted(cluster: VirtualCluster) -> str:
 
 
 @in_virtual_time
-async def test_a_daemon_set_without_room_is_told_on_claim_and_node(cluster: VirtualCluster) -> None:
+async def test_a_daemon_set_without_room_is_reported_on_claim_and_node(cluster: VirtualCluster) -> None:
     """DIS-482"""
     await start_with_node(cluster)
     assert await cluster.condition("c", "DaemonSetsFit") is None
@@ -58,7 +58,7 @@ async def test_a_daemon_set_without_room_is_told_on_claim_and_node(cluster: Virt
 
 
 @in_virtual_time
-async def test_a_daemon_set_with_room_is_not_told(cluster: VirtualCluster) -> None:
+async def test_a_daemon_set_with_room_is_not_reported(cluster: VirtualCluster) -> None:
     await start_with_node(cluster)
     await cluster.kube.create(kinds.DAEMON_SET, daemon_set("agent", {"cpu": "1m"}))
     await asyncio.sleep(_LOOKED_AT_ALL)

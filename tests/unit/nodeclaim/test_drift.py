@@ -154,7 +154,7 @@ async def test_a_node_drifts_when_its_labels_are_not_asked_for_any_more(
 
 
 @in_virtual_time
-async def test_a_node_that_is_asked_for_again_has_not_drifted(cluster: VirtualCluster) -> None:
+async def test_a_node_that_meets_an_edited_pool_has_not_drifted(cluster: VirtualCluster) -> None:
     """DIS-S252, DIS-357"""
     await up(cluster, wanted(labels.CAPACITY_TYPE, "In", "on-demand"))
     await require(cluster, {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]})
@@ -165,7 +165,7 @@ async def test_a_node_that_is_asked_for_again_has_not_drifted(cluster: VirtualCl
 
 
 @in_virtual_time
-async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(cluster: VirtualCluster) -> None:
+async def test_the_drift_reason_of_the_cloud_is_read_every_five_minutes_and_comes_last(cluster: VirtualCluster) -> None:
     """API-515, DIS-033, DIS-340, DIS-S249, DIS-346 ff. OPS-216: the provider answers with its own drift only."""
     asked: list[str] = []
     reason = ""
@@ -189,7 +189,7 @@ async def test_the_clouds_reason_is_asked_for_every_five_minutes_and_comes_last(
 
 
 @in_virtual_time
-async def test_a_changed_node_class_is_asked_about_at_once(cluster: VirtualCluster) -> None:
+async def test_a_changed_node_class_is_checked_at_once(cluster: VirtualCluster) -> None:
     """DIS-340. DIS-328: the class is watched."""
     reason = ""
 
@@ -227,7 +227,7 @@ async def test_what_the_cloud_cannot_say_changes_nothing(cluster: VirtualCluster
 
 
 @in_virtual_time
-async def test_a_type_nobody_sells_any_more_drifts_after_an_hour(cluster: VirtualCluster) -> None:
+async def test_a_type_that_no_longer_exists_drifts_after_an_hour(cluster: VirtualCluster) -> None:
     """DIS-S250, DIS-345, API-513: younger claims are not checked."""
     await up(cluster)
     await cluster.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"labels": {labels.INSTANCE_TYPE: "gone"}}})

@@ -138,7 +138,7 @@ async def test_an_edit_that_makes_no_sense_is_put_right(cluster: VirtualCluster,
 
 @pytest.mark.parametrize("edit", HEALS.values(), ids=HEALS.keys())
 @in_virtual_time
-async def test_an_edit_made_while_nobody_looks_is_put_right_by_the_next_process(
+async def test_an_edit_made_while_no_controller_runs_is_repaired_by_the_next_process(
     cluster: VirtualCluster, edit: Edit
 ) -> None:
     """OPS-123"""
@@ -210,7 +210,7 @@ async def test_a_pool_label_that_was_changed_is_left_as_it_is(cluster: VirtualCl
 
 @pytest.mark.parametrize("owner", ["none", "another pool's"])
 @in_virtual_time
-async def test_a_pool_label_nobody_vouches_for_is_not_invented(cluster: VirtualCluster, owner: str) -> None:
+async def test_a_pool_label_without_evidence_is_not_restored(cluster: VirtualCluster, owner: str) -> None:
     await up(cluster)
     references = [{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "np", "uid": "gone"}]
     await cluster.edit(
@@ -261,7 +261,7 @@ async def test_conditions_dated_absurdly_break_nothing(cluster: VirtualCluster, 
 
 @pytest.mark.parametrize("status", [{"providerID": ""}, {"providerID": "", "conditions": []}], ids=["ID", "everything"])
 @in_virtual_time
-async def test_a_launched_claim_that_forgot_its_instance_is_told_again(
+async def test_a_launched_claim_that_lost_its_provider_id_gets_it_again(
     cluster: VirtualCluster, status: dict[str, Any]
 ) -> None:
     """OPS-211: the cloud knows the claim."""

@@ -148,7 +148,7 @@ async def test_a_claim_that_cannot_be_bought_goes_without_back_off(
 
 
 @in_virtual_time
-async def test_the_pods_planned_on_a_claim_that_cannot_be_bought_are_told(cluster: VirtualCluster) -> None:
+async def test_the_pods_planned_on_a_claim_that_cannot_be_launched_get_events(cluster: VirtualCluster) -> None:
     """K15-380, K15-493"""
     await cluster.node_class()
     await cluster.pool()

@@ -129,7 +129,7 @@ async def test_how_long_a_claim_may_take_can_be_chosen(cluster: VirtualCluster, 
 
 
 @in_virtual_time
-async def test_who_writes_an_odd_claim_by_hand_is_told(cluster: VirtualCluster) -> None:
+async def test_an_odd_claim_written_by_hand_gets_an_event(cluster: VirtualCluster) -> None:
     """API-028: legal, and probably not meant."""
     await launched(cluster, expire_after="99999999999h")
     (event,) = await cluster.events("NodeClaimAdvice")

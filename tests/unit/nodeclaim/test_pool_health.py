@@ -162,7 +162,7 @@ async def test_an_edit_of_the_class_begins_anew(cluster: VirtualCluster) -> None
 
 
 @in_virtual_time
-async def test_an_edit_of_the_class_while_nobody_looked_begins_anew(cluster: VirtualCluster) -> None:
+async def test_an_edit_of_the_class_while_no_controller_ran_starts_the_count_again(cluster: VirtualCluster) -> None:
     """API-652"""
     pool = await start_with_pool(cluster)
     await good(cluster, pool, "c")

@@ -36,7 +36,7 @@ async def launched(cluster: VirtualCluster, name: str) -> bool:
 
 @pytest.mark.parametrize("wording", ["same", "different"])
 @in_virtual_time
-async def test_a_hundred_launches_that_fail_are_tried_with_growing_pauses_and_hold_up_nobody(
+async def test_a_hundred_failing_launches_are_retried_with_growing_pauses_and_delay_no_other(
     cluster: VirtualCluster, wording: str
 ) -> None:
     """OPS-C5, OPS-008: 1, 2, 4 ... 60 s each, none more often; a healthy claim among them launches at once."""
@@ -57,7 +57,7 @@ async def test_a_hundred_launches_that_fail_are_tried_with_growing_pauses_and_ho
 
 
 @in_virtual_time
-async def test_a_create_that_hangs_blocks_nobody_and_is_given_up_in_time(cluster: VirtualCluster) -> None:
+async def test_a_create_call_that_hangs_blocks_no_other_and_times_out(cluster: VirtualCluster) -> None:
     """OPS-733, OPS-050"""
     cluster.cloud.hangs.add(("create", "c"))
     await cluster.start()
@@ -191,7 +191,7 @@ async def test_an_ending_instance_does_not_make_its_claim_unready(cluster: Virtu
 
 
 @in_virtual_time
-async def test_a_cloud_that_writes_on_the_claim_and_then_refuses_is_told_of_all_the_same(
+async def test_a_launch_error_is_reported_although_the_cloud_wrote_on_the_claim_before(
     cluster: VirtualCluster,
 ) -> None:
     """OPS-016: what the cloud wrote makes the write of the condition a stale one."""

@@ -77,7 +77,7 @@ async def test_a_hook_that_fails_is_an_error_and_keeps_the_node_closed(cluster: 
 
 
 @in_virtual_time
-async def test_a_node_registers_when_its_hook_is_satisfied_and_carries_what_the_hook_learned(
+async def test_a_node_registers_when_its_hook_is_satisfied_and_gets_the_labels_of_the_hook(
     cluster: VirtualCluster,
 ) -> None:
     """OPS-L15, OPS-032"""
@@ -107,7 +107,7 @@ async def test_without_hooks_a_node_registers_at_once(cluster: VirtualCluster) -
 
 
 @in_virtual_time
-async def test_a_hook_that_names_no_time_is_asked_with_growing_pauses(cluster: VirtualCluster) -> None:
+async def test_a_hook_without_a_time_is_called_with_growing_pauses(cluster: VirtualCluster) -> None:
     """OPS-030: "retry with back-off"."""
     hook = Hook("slow", HookPending())
     await joined(cluster, hook)

@@ -142,7 +142,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", ODD.values(), ids=ODD.keys())
 @in_virtual_time
-async def test_an_odd_claim_written_by_hand_harms_nobody(cluster: VirtualCluster, fields: dict[str, Any]) -> None:
+async def test_an_odd_claim_written_by_hand_affects_no_other(cluster: VirtualCluster, fields: dict[str, Any]) -> None:
     cluster.simulated()
     await cluster.node_class()
     await cluster.start()

@@ -183,7 +183,7 @@ async def test_another_nodes_volumes_are_no_concern(cluster: VirtualCluster) -> 
 
 
 @in_virtual_time
-async def test_many_volumes_are_named_in_part_and_nobody_is_asked_about_them(cluster: VirtualCluster) -> None:
+async def test_of_many_volumes_some_are_named_without_further_requests(cluster: VirtualCluster) -> None:
     """DIS-541: up to five names; and no call per second for what the watch tells."""
     await ready(cluster)
     asked: list[str] = []

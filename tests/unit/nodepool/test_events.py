@@ -112,7 +112,7 @@ async def test_one_object_gets_twenty_five_events_and_then_one_in_five_minutes(c
 
 
 @in_virtual_time
-async def test_objects_that_are_silent_for_long_are_forgotten(cluster: VirtualCluster) -> None:
+async def test_objects_without_events_for_long_are_forgotten(cluster: VirtualCluster) -> None:
     events = await recorder(cluster)
     for number in range(9000):
         events.publish(said(f"c{number}"))

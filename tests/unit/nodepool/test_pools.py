@@ -197,7 +197,7 @@ async def test_a_class_whose_reason_no_condition_can_have_is_reported_all_the_sa
 
 
 @in_virtual_time
-async def test_an_edited_pool_is_judged_anew(cluster: VirtualCluster) -> None:
+async def test_an_edited_pool_is_validated_again(cluster: VirtualCluster) -> None:
     """API-640: also after the same generation was found sound."""
     await start_with_pool(cluster)
     assert (await cluster.pool_condition("ValidationSucceeded"))[0] == "True"
@@ -271,7 +271,7 @@ async def test_a_pool_of_another_providers_class_gets_no_hash_and_no_advice(clus
 
 
 @in_virtual_time
-async def test_what_is_legal_and_not_meant_is_told_once_and_again_after_an_edit(cluster: VirtualCluster) -> None:
+async def test_advice_is_given_once_and_again_after_an_edit(cluster: VirtualCluster) -> None:
     """API-078, API-088 and their Beyond"""
     await start_with_pool(
         cluster,

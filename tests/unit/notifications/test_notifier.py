@@ -124,7 +124,7 @@ async def test_a_post_that_is_refused_for_good_is_given_up_at_once(cluster: Virt
 
 
 @in_virtual_time
-async def test_a_dead_receiver_keeps_nobody_waiting_and_is_given_up_each_time(cluster: VirtualCluster) -> None:
+async def test_a_dead_receiver_delays_no_other_and_is_given_up_each_time(cluster: VirtualCluster) -> None:
     receiver = Receiver(*[0] * 1000)
     recorder, metrics = started(cluster, receiver)
     before = asyncio.get_running_loop().time()

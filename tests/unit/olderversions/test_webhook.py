@@ -156,7 +156,7 @@ def test_a_url_takes_the_place_of_the_service() -> None:
     assert (config["url"], config["service"]) == ("https://scaler.example:9443/conversion", None)
 
 
-async def test_reviews_are_answered_over_tls_by_whoever_trusts_the_certificate(port: int) -> None:
+async def test_conversion_reviews_are_answered_over_tls(port: int) -> None:
     tls, made = ServerTls(), new_certificate("localhost", datetime.now(UTC))
     tls.load(made)
     page = conversion_page(lambda: ConversionOptions())

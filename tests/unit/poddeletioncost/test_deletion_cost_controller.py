@@ -134,7 +134,7 @@ async def test_a_write_that_fails_is_tried_again(cluster: VirtualCluster) -> Non
 
 
 @in_virtual_time
-async def test_only_the_last_wish_for_a_pod_is_written_and_only_on_that_pod(cluster: VirtualCluster) -> None:
+async def test_only_the_last_cost_of_a_pod_is_written_and_only_on_that_pod(cluster: VirtualCluster) -> None:
     """K15-351: a pod that took the name of another is another pod."""
     await cluster.start()
     first, second = [await cluster.kube.create(kinds.POD, pod(name)) for name in ("first", "second")]
@@ -157,7 +157,7 @@ async def test_only_the_last_wish_for_a_pod_is_written_and_only_on_that_pod(clus
 
 
 @in_virtual_time
-async def test_a_wish_that_a_later_ranking_does_not_repeat_is_dropped(cluster: VirtualCluster) -> None:
+async def test_a_cost_that_a_later_ranking_does_not_repeat_is_dropped(cluster: VirtualCluster) -> None:
     """K15-351, K15-460: a pod without a change has the cost it should have; its write is not tried again."""
     await cluster.start()
     first, second = [await cluster.kube.create(kinds.POD, pod(name)) for name in ("first", "second")]

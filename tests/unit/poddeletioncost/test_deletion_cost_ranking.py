@@ -76,7 +76,7 @@ def test_drifted_nodes_come_before_others_each_within_the_budget_of_its_reason()
     assert costs(*objects) == {"x": -3, "a": -2, "b": -1, "c": None, "y": None}
 
 
-def test_a_budget_that_is_used_up_leaves_nothing_and_is_told() -> None:
+def test_a_budget_that_is_used_up_leaves_nothing_and_is_reported() -> None:
     """K15-348, K15-503"""
     objects = [pool("np", Budget(nodes="0")), three(), running("d", "m", 1, deleted=True)]
     result = ranking(*objects)

@@ -32,12 +32,12 @@ async def test_all_go_on_a_quiet_second_after_the_last_came(cluster: VirtualClus
 
 
 @in_virtual_time
-async def test_who_comes_later_gathers_anew(cluster: VirtualCluster) -> None:
+async def test_pods_that_come_later_open_a_new_batch(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 1.5, 1.6) == [1.0, 2.6, 2.6]
 
 
 @in_virtual_time
-async def test_nobody_waits_for_others_for_ever(cluster: VirtualCluster) -> None:
+async def test_no_pod_waits_for_others_forever(cluster: VirtualCluster) -> None:
     waited = await gone_on_at(*(0.9 * number for number in range(12)))
     assert waited[:6] == [5.0] * 6
     assert all(later > 5.0 for later in waited[6:])
@@ -49,17 +49,17 @@ async def test_all_wait_until_each_of_them_is_prepared(cluster: VirtualCluster) 
 
 
 @in_virtual_time
-async def test_who_joins_while_others_are_prepared_is_no_longer_waited_for(cluster: VirtualCluster) -> None:
+async def test_a_pod_that_comes_during_preparation_does_not_extend_the_batch(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 2.0, prepared_after=(4.0, 8.0)) == [4.0, 10.0]
 
 
 @in_virtual_time
-async def test_nobody_waits_longer_than_the_limit_for_the_preparation_of_others(cluster: VirtualCluster) -> None:
+async def test_no_pod_waits_longer_than_the_limit_for_the_preparation_of_others(cluster: VirtualCluster) -> None:
     assert await gone_on_at(0.0, 0.0, prepared_after=(0.0, 60.0)) == [16.0, 60.0]
 
 
 @in_virtual_time
-async def test_they_open_at_once_when_nobody_else_will_join(cluster: VirtualCluster) -> None:
+async def test_nodes_open_at_once_when_no_other_node_will_join(cluster: VirtualCluster) -> None:
     gathering = OpeningBatches(BatchWindow(idle_seconds=1.0, max_seconds=5.0), longest_preparation_seconds=15.0)
     start = asyncio.get_running_loop().time()
     with gathering.joined() as first, gathering.joined() as second:

@@ -86,7 +86,7 @@ async def test_a_ceiling_that_does_not_bind_says_nothing(cluster: VirtualCluster
 
 
 @in_virtual_time
-async def test_a_cloud_that_refuses_every_claim_is_asked_no_faster_than_the_ceiling(cluster: VirtualCluster) -> None:
+async def test_launches_that_are_all_refused_stay_below_the_rate_limit(cluster: VirtualCluster) -> None:
     """What the ceiling is for: create, refuse, delete, plan again must not run away."""
     created: list[Any] = []
     await start_with_pool(cluster, per_minute=6)

@@ -115,7 +115,7 @@ def test_a_pod_that_comes_long_after_a_disruption_or_for_another_workload_replac
     assert [life.arrives_at_seconds for life in read_trace(trace).pods] == [0, 60, 420]
 
 
-def test_no_name_of_the_cluster_is_in_the_file_and_pods_of_one_workload_are_told_together(tmp_path: Path) -> None:
+def test_no_name_of_the_cluster_is_in_the_file_and_pods_of_one_workload_share_an_entry(tmp_path: Path) -> None:
     seen = Recorded(tmp_path / "t.csv")
     for name in ("web-1", "web-2"):
         seen.arrives(name)

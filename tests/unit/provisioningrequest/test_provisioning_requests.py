@@ -128,7 +128,7 @@ async def test_pods_that_consume_a_request_take_its_room_and_end_the_booking(clu
 
 
 @in_virtual_time
-async def test_a_booking_that_nobody_consumes_expires_and_its_nodes_are_removed(cluster: VirtualCluster) -> None:
+async def test_an_unused_booking_expires_and_its_nodes_are_removed(cluster: VirtualCluster) -> None:
     cluster.simulated()
     await cluster.node_class()
     await cluster.pool()

@@ -128,7 +128,7 @@ async def test_a_node_registered_again_during_its_drain_is_drained_again(cluster
 
 
 @in_virtual_time
-async def test_a_claims_deletion_drains_a_node_whose_finalizer_somebody_took(cluster: VirtualCluster) -> None:
+async def test_a_claims_deletion_drains_a_node_whose_finalizer_was_removed(cluster: VirtualCluster) -> None:
     await ready(cluster)
     await cluster.stop()
     await cluster.running("kept", "node-c", meta={"annotations": PROTECTED})
@@ -142,7 +142,7 @@ async def test_a_claims_deletion_drains_a_node_whose_finalizer_somebody_took(clu
 
 
 @in_virtual_time
-async def test_a_claim_whose_finalizer_somebody_took_leaves_a_node_that_still_drains(cluster: VirtualCluster) -> None:
+async def test_a_claim_whose_finalizer_was_removed_leaves_a_node_that_still_drains(cluster: VirtualCluster) -> None:
     """DIS-S291: no conditions, no deadline, but no pod is lost."""
     await ready(cluster)
     await cluster.running("busy", "node-c")
@@ -201,7 +201,7 @@ async def _released(cluster: VirtualCluster) -> bool:
 
 
 @in_virtual_time
-async def test_a_pod_that_somebody_holds_is_named_until_it_is_not_waited_for_any_more(cluster: VirtualCluster) -> None:
+async def test_a_pod_with_a_finalizer_is_named_until_the_drain_ignores_it(cluster: VirtualCluster) -> None:
     """DIS-010, DIS-S302"""
     await ready(cluster)
     await cluster.running("held", "node-c", meta={"finalizers": (HOLD,)})
@@ -255,7 +255,7 @@ async def test_a_restart_does_not_start_the_five_minutes_anew(cluster: VirtualCl
 
 
 @in_virtual_time
-async def test_a_drain_that_goes_its_way_names_nobody_and_writes_little(cluster: VirtualCluster) -> None:
+async def test_an_unblocked_drain_names_no_pod_and_writes_little(cluster: VirtualCluster) -> None:
     """A whole termination writes conditions three times: Unknown, Drained, and VolumesDetached with InstanceTerminating."""
     await ready(cluster)
     for number in range(5):
@@ -309,7 +309,7 @@ async def test_the_clouds_error_is_in_the_condition_and_in_the_report(cluster: V
 
 
 @in_virtual_time
-async def test_the_clouds_error_is_told_on_a_claim_that_never_had_a_node(cluster: VirtualCluster) -> None:
+async def test_the_clouds_error_is_reported_on_a_claim_that_never_had_a_node(cluster: VirtualCluster) -> None:
     """OPS-L32"""
     await cluster.start()
     await cluster.claim()
@@ -350,7 +350,7 @@ async def _is_evicted(cluster: VirtualCluster, name: str) -> bool:
 
 @pytest.mark.parametrize("text", ["banana", "2026-01-01T00:00:00", "soon " * 200], ids=["word", "no-zone", "long"])
 @in_virtual_time
-async def test_a_deadline_nobody_can_read_is_reported_and_the_drain_goes_on_without(
+async def test_a_deadline_that_cannot_be_parsed_is_reported_and_the_drain_goes_on_without(
     cluster: VirtualCluster, text: str
 ) -> None:
     """DIS-513"""
@@ -372,7 +372,7 @@ async def test_a_deadline_nobody_can_read_is_reported_and_the_drain_goes_on_with
 
 
 @in_virtual_time
-async def test_a_grace_period_beyond_all_times_forces_nobody(cluster: VirtualCluster) -> None:
+async def test_a_grace_period_beyond_the_largest_date_forces_no_pod(cluster: VirtualCluster) -> None:
     """API-028: admitted by the pattern, and nobody lives to see it."""
     await ready(cluster, termination_grace_period="99999999999h")
     await cluster.running("busy", "node-c", termination_grace_period_seconds=3600)

@@ -237,7 +237,7 @@ async def test_a_template_that_comes_later_or_changes_is_followed_at_once(cluste
 
 
 @in_virtual_time
-async def test_conditions_that_turn_are_counted_and_told(cluster: VirtualCluster) -> None:
+async def test_condition_changes_are_counted_and_reported(cluster: VirtualCluster) -> None:
     """OPS §5.7, OPS-530: by namespace and name"""
     await begin(cluster)
     await buffer(cluster, replicas=1)
@@ -327,7 +327,7 @@ async def test_a_buffer_at_rest_asks_for_no_plans(cluster: VirtualCluster) -> No
 
 
 @in_virtual_time
-async def test_real_pods_are_told_about_as_ever(cluster: VirtualCluster) -> None:
+async def test_real_pods_get_events_as_without_buffers(cluster: VirtualCluster) -> None:
     """A pod in a cluster with a buffer gets a new node, an event about it, and is bound there."""
     await begin(cluster)
     await pod_template(cluster)

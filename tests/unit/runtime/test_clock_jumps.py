@@ -35,7 +35,7 @@ def test_clocks_that_differ_a_little_are_steady() -> None:
 
 
 @in_virtual_time
-async def test_nothing_is_given_back_while_the_time_of_day_is_not_believed(cluster: VirtualCluster) -> None:
+async def test_no_node_is_disrupted_while_the_wall_clock_is_not_trusted(cluster: VirtualCluster) -> None:
     """An hour that never passed: what is empty for ten minutes seems empty for long."""
     await cluster.node_class()
     await cluster.pool(disruption=Disruption(consolidate_after="0s", budgets=(Budget(nodes="100%"),)))

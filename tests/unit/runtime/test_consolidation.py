@@ -169,7 +169,7 @@ async def chosen(cluster: VirtualCluster) -> list[str]:
 
 
 @in_virtual_time
-async def test_what_stands_its_second_look_is_carried_out(cluster: VirtualCluster) -> None:
+async def test_a_command_that_passes_validation_is_executed(cluster: VirtualCluster) -> None:
     """DIS-S186, DIS-023: not before fifteen seconds have passed.
 
     DIS-395: the event ConsolidationCandidate names the saving.
@@ -243,7 +243,7 @@ async def test_a_budget_over_pods_that_closes_meanwhile_keeps_the_node(cluster: 
 
 
 @in_virtual_time
-async def test_a_drifted_node_is_replaced_without_a_second_look(cluster: VirtualCluster) -> None:
+async def test_a_drifted_node_is_replaced_without_validation(cluster: VirtualCluster) -> None:
     """DIS-S187, DIS-S190: its replacement is there before it goes. DIS-228, DIS-232: drift has no validation wait."""
     await begin(cluster, deployment("web", 4), budgets=(Budget(nodes="1"),))
     await asyncio.sleep(30)
@@ -291,7 +291,7 @@ async def test_drift_keeps_to_its_budget_while_nodes_are_replaced(cluster: Virtu
 
 
 @in_virtual_time
-async def test_what_waits_for_its_second_look_keeps_nothing_else_waiting(cluster: VirtualCluster) -> None:
+async def test_a_command_that_waits_for_validation_delays_no_other(cluster: VirtualCluster) -> None:
     """DIS §3 Beyond: drift begins while emptiness waits."""
     await begin(cluster, *(deployment(f"w{number}", 1, "6500m") for number in range(3)))
     await asyncio.sleep(330)

@@ -78,7 +78,7 @@ async def test_pods_of_a_replica_set_are_spread(cluster: VirtualCluster) -> None
 
 
 @in_virtual_time
-async def test_nobody_asks_for_services_or_owners_without_defaults(cluster: VirtualCluster) -> None:
+async def test_services_and_owners_are_not_listed_without_default_constraints(cluster: VirtualCluster) -> None:
     asked = []
     cluster.server.raise_injected_fault = lambda verb, plural, name: asked.append(plural)  # type: ignore[method-assign]
     await start_with_pool(cluster, Settings())

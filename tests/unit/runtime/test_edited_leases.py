@@ -80,7 +80,7 @@ def test_a_record_that_was_spoilt_by_hand_is_written_anew_by_the_leader(how: str
 
 
 @pytest.mark.parametrize("how", ["cleared", "deleted", "shortened", "given to the other"])
-def test_a_record_that_was_spoilt_while_its_leader_was_cut_off_is_not_believed(how: str) -> None:
+def test_a_lease_that_was_edited_while_its_leader_was_disconnected_is_not_trusted(how: str) -> None:
     """The leader still counts on its ten seconds, and cannot know."""
 
     @story
@@ -97,7 +97,7 @@ def test_a_record_that_was_spoilt_while_its_leader_was_cut_off_is_not_believed(h
 
 
 @story
-async def test_who_writes_a_deleted_lease_again_waits_for_whoever_may_have_held_it_last(cluster: Cluster) -> None:
+async def test_a_candidate_that_recreates_a_deleted_lease_waits_for_its_possible_last_holder(cluster: Cluster) -> None:
     """It is deleted twice. What was written in between only its writer knows, and that one is cut off."""
     first = await cluster.leader()
     others = cluster.start("b"), cluster.start("c")
@@ -142,7 +142,7 @@ async def spoil(cluster: Cluster, how: str) -> None:
     ],
     ids=["empty", "released", "absent"],
 )
-def test_a_lease_nobody_holds_is_taken_at_once(spec: LeaseSpec | None) -> None:
+def test_a_lease_without_a_holder_is_taken_at_once(spec: LeaseSpec | None) -> None:
     @story
     async def check(cluster: Cluster) -> None:
         if spec is not None:
@@ -155,7 +155,7 @@ def test_a_lease_nobody_holds_is_taken_at_once(spec: LeaseSpec | None) -> None:
 
 
 @story
-async def test_a_longer_lease_of_somebody_else_is_waited_for(cluster: Cluster) -> None:
+async def test_a_longer_lease_of_another_holder_is_waited_for(cluster: Cluster) -> None:
     meta = ObjectMeta(name=NAME, namespace=NAMESPACE)
     other = LeaseSpec(holder_identity="x", lease_duration_seconds=60, renew_time="2020-01-01T00:00:00.000000Z")
     await cluster.people.create(LEASE, Lease(metadata=meta, spec=other))

@@ -36,7 +36,7 @@ class Campaign:
         self.has_left = True
 
 
-async def test_the_loop_that_decides_hears_of_victory() -> None:
+async def test_the_controller_loop_is_notified_of_a_won_election() -> None:
     campaign = Campaign()
     leadership = ElectionThread(campaign)
     elected = asyncio.create_task(leadership.elected())
@@ -58,7 +58,7 @@ async def test_a_loss_is_raised_where_it_is_waited_for() -> None:
         await asyncio.wait_for(leadership.ended(), LONGEST_SECONDS)
 
 
-async def test_one_who_leaves_waits_until_the_lease_is_given_back() -> None:
+async def test_a_leader_that_stops_waits_until_the_lease_is_released() -> None:
     campaign = Campaign()
     leadership = ElectionThread(campaign)
     await asyncio.wait_for(leadership.release(), LONGEST_SECONDS)

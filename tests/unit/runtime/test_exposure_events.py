@@ -52,7 +52,7 @@ async def test_the_setting_says_otherwise(cluster: VirtualCluster) -> None:
 
 
 @in_virtual_time
-async def test_a_wish_that_gives_way_is_in_the_log(cluster: VirtualCluster) -> None:
+async def test_a_relaxed_preference_is_in_the_log(cluster: VirtualCluster) -> None:
     await start_with_pool(cluster, limits={"nodes": "1"})
     await cluster.waiting(*replicas(4, "100m"))
     await asyncio.sleep(3)
@@ -61,7 +61,7 @@ async def test_a_wish_that_gives_way_is_in_the_log(cluster: VirtualCluster) -> N
 
 
 @in_virtual_time
-async def test_an_annotation_nobody_can_read_is_in_the_log_once(cluster: VirtualCluster) -> None:
+async def test_an_annotation_that_cannot_be_parsed_is_in_the_log_once(cluster: VirtualCluster) -> None:
     """Pods that stay waiting are planned again every ten seconds."""
     await start_with_pool(cluster)
     await cluster.waiting(*replicas(4, "900", **{labels.EXPOSURE: "half"}))

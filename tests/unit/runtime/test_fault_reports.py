@@ -63,7 +63,7 @@ def test_a_server_that_is_away_is_one_cause_however_it_shows(listener: Listener)
 
 
 @pytest.mark.parametrize("fault", OF_A_START, ids=lambda fault: type(fault).__name__)
-def test_what_a_server_says_in_its_first_seconds_is_not_told(listener: Listener, fault: KubeError) -> None:
+def test_errors_of_a_server_in_its_first_seconds_are_not_logged(listener: Listener, fault: KubeError) -> None:
     listener.hear(REFUSED, seconds=20)
     assert listener.hear(REFUSED, fault, seconds=5) == []
     assert listener.hear(fault, seconds=15) == []
@@ -71,13 +71,13 @@ def test_what_a_server_says_in_its_first_seconds_is_not_told(listener: Listener,
 
 
 @pytest.mark.parametrize("fault", OF_A_START, ids=lambda fault: type(fault).__name__)
-def test_what_it_still_says_afterwards_is_told_once(listener: Listener, fault: KubeError) -> None:
+def test_errors_that_last_longer_are_logged_once(listener: Listener, fault: KubeError) -> None:
     listener.hear(REFUSED, seconds=20)
     assert listener.hear(fault, seconds=GRACE_SECONDS) == []
     assert listener.hear(fault, seconds=300) == [str(fault)]
 
 
-def test_an_answer_that_comes_and_goes_after_an_outage_is_not_told(listener: Listener) -> None:
+def test_a_short_error_after_an_outage_is_not_logged(listener: Listener) -> None:
     listener.hear(REFUSED)
     for _ in range(2):
         assert listener.hear(FORBIDDEN, seconds=10) == []
@@ -85,23 +85,23 @@ def test_an_answer_that_comes_and_goes_after_an_outage_is_not_told(listener: Lis
     assert listener.recoveries == 1
 
 
-def test_a_missing_right_is_told_at_once_while_the_server_is_well(listener: Listener) -> None:
+def test_a_missing_right_is_logged_at_once_while_the_server_is_healthy(listener: Listener) -> None:
     listener.hear(seconds=5)
     assert listener.hear(FORBIDDEN) == [str(FORBIDDEN)]
 
 
-def test_a_missing_right_is_told_at_once_when_the_outage_is_long_past(listener: Listener) -> None:
+def test_a_missing_right_is_logged_at_once_long_after_an_outage(listener: Listener) -> None:
     listener.hear(REFUSED)
     listener.hear(seconds=GRACE_SECONDS)
     assert listener.hear(FORBIDDEN) == [str(FORBIDDEN)]
 
 
-def test_every_missing_right_is_told(listener: Listener) -> None:
+def test_every_missing_right_is_logged(listener: Listener) -> None:
     nodes = Forbidden("nodes is forbidden", status=403)
     assert listener.hear(nodes, FORBIDDEN) == [str(nodes), str(FORBIDDEN)]
 
 
-def test_a_server_that_cannot_do_its_part_is_told_of_when_that_lasts(listener: Listener) -> None:
+def test_a_server_with_lasting_internal_errors_is_logged(listener: Listener) -> None:
     assert listener.hear(UNHEALTHY, seconds=GRACE_SECONDS) == []
     assert listener.hear(ServerUnavailable("etcd is still away", status=500), UNHEALTHY) == ["etcd is still away"]
     assert listener.hear(UNHEALTHY, seconds=300) == []
@@ -112,14 +112,14 @@ def test_a_certificate_that_is_not_trusted_is_no_outage(listener: Listener) -> N
     assert listener.hear(UNTRUSTED, FORBIDDEN) == [str(FORBIDDEN)]
 
 
-def test_the_next_outage_is_told_of_again(listener: Listener) -> None:
+def test_the_next_outage_is_logged_again(listener: Listener) -> None:
     assert listener.hear(REFUSED, seconds=5) == [str(REFUSED)]
     assert (listener.hear(seconds=5), listener.recoveries) == ([], 1)
     assert listener.hear(CUT_OFF, seconds=5) == [str(CUT_OFF)]
     assert (listener.hear(seconds=5), listener.recoveries) == ([], 2)
 
 
-def test_nothing_is_over_that_was_never_told_of(listener: Listener) -> None:
+def test_the_end_of_an_unlogged_outage_is_not_logged(listener: Listener) -> None:
     listener.hear(UNHEALTHY, seconds=5)
     listener.hear(seconds=5)
     assert (listener.said, listener.recoveries) == ([], 0)

@@ -34,7 +34,7 @@ async def test_a_process_that_runs_is_alive_whatever_is_wrong() -> None:
     assert (answer.status, answer.body) == (HTTPStatus.OK, b"ok\n")
 
 
-async def test_where_all_is_well_one_word_says_so_and_details_are_there_for_who_asks() -> None:
+async def test_a_healthy_process_answers_ok_and_gives_details_on_request() -> None:
     checks = {"manager": well, "crd": well, "ping": well}
     assert await ready(checks) == (HTTPStatus.OK, ["ok"])
     listed = ["[+]manager ok", "[+]crd ok", "[+]ping ok", "readyz check passed"]

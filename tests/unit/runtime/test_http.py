@@ -134,7 +134,7 @@ async def test_what_is_answered_otherwise(
     assert ("a mistake" in log.getvalue()) == (b"broken" in request_)
 
 
-async def test_somebody_who_says_nothing_holds_nobody_up(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_client_delays_no_other(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 0.01)
     async with serving(port):
         await ask(port, HELLO)
@@ -156,7 +156,7 @@ async def test_a_host_without_ipv6_answers_over_ipv4(port: int, monkeypatch: pyt
         assert b"200 OK" in await ask(port, HELLO)
 
 
-async def test_a_taken_port_is_told_once_and_used_when_it_is_free(
+async def test_a_taken_port_is_reported_once_and_used_when_it_is_free(
     taken: socket.socket, log: StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = taken.getsockname()[1]

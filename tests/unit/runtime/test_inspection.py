@@ -58,7 +58,7 @@ async def test_what_has_no_equivalent_says_so(name: str) -> None:
     assert b"no equivalent" in answer.body
 
 
-async def test_a_profile_tells_where_time_goes() -> None:
+async def test_a_profile_shows_where_time_goes() -> None:
     """OPS-366"""
     answer = await asked(inner(), "/debug/pprof/profile", seconds="0.1")
     stacks = [line.rpartition(" ") for line in answer.body.decode().splitlines()]

@@ -58,7 +58,7 @@ async def test_the_first_to_come_leads_and_writes_what_other_tools_read(cluster:
 
 
 @story
-async def test_a_second_one_waits_while_the_first_renews(cluster: Cluster) -> None:
+async def test_a_second_candidate_waits_while_the_first_renews(cluster: Cluster) -> None:
     await cluster.leader()
     second = cluster.start("b")
     await asyncio.sleep(3600)
@@ -95,7 +95,7 @@ async def test_an_orderly_end_passes_the_lease_on_at_once(cluster: Cluster) -> N
 
 
 @story
-async def test_what_a_leader_leaves_behind_is_a_lease_nobody_holds(cluster: Cluster) -> None:
+async def test_a_leader_that_stops_leaves_a_lease_without_a_holder(cluster: Cluster) -> None:
     first = await cluster.leader()
     await asyncio.sleep(5)
     left_at = rfc3339_micro(cluster.clock.now())
@@ -111,7 +111,7 @@ async def test_what_a_leader_leaves_behind_is_a_lease_nobody_holds(cluster: Clus
 
 
 @story
-async def test_one_who_leaves_before_it_has_won_takes_nothing_away(cluster: Cluster) -> None:
+async def test_a_candidate_that_stops_before_it_has_won_leaves_the_lease_alone(cluster: Cluster) -> None:
     await cluster.leader()
     second = cluster.start("b")
     await asyncio.sleep(5)
@@ -134,7 +134,7 @@ async def test_of_three_one_leads_at_a_time_until_none_is_left(cluster: Cluster)
 
 
 @story
-async def test_the_figures_say_who_leads(cluster: Cluster) -> None:
+async def test_metrics_show_the_leader(cluster: Cluster) -> None:
     """OPS-494"""
     first = await cluster.leader()
     second = cluster.start("b")
@@ -163,7 +163,7 @@ async def test_a_leader_that_is_cut_off_stops_before_the_next_one_leads(cluster:
 
 
 @story
-async def test_a_server_that_hangs_is_asked_again_in_time(cluster: Cluster) -> None:
+async def test_a_renewal_on_a_server_that_hangs_is_retried_in_time(cluster: Cluster) -> None:
     """One attempt must not use up the whole time: a second one may succeed."""
     first = await cluster.leader()
     await asyncio.sleep(1.9)
@@ -240,7 +240,7 @@ async def test_a_candidate_without_rights_says_so_and_goes_on_trying(cluster: Cl
 
 
 @story
-async def test_a_lease_that_cannot_be_given_back_keeps_nobody(cluster: Cluster) -> None:
+async def test_a_lease_that_cannot_be_released_does_not_block_the_stop(cluster: Cluster) -> None:
     first = await cluster.leader()
     second = cluster.start("b")
     await asyncio.sleep(5)
@@ -281,7 +281,7 @@ def log() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-def test_the_log_tells_who_stands_who_leads_and_nothing_while_nothing_changes(log: io.StringIO) -> None:
+def test_the_log_names_candidates_and_leaders_and_is_silent_while_nothing_changes(log: io.StringIO) -> None:
     @story
     async def check(cluster: Cluster) -> None:
         first = await cluster.leader()

@@ -123,7 +123,7 @@ def test_what_is_no_json_is_written_as_text() -> None:
 # -- errors with context --------------------------------------------------------------------------------------------------
 
 
-def test_joined_errors_are_all_told() -> None:
+def test_joined_errors_are_all_logged() -> None:
     """OPS-384"""
     joined = ExceptionGroup("both", [ValueError("x"), ExceptionGroup("", [ValueError("y"), ValueError("z")])])
     assert error_text(joined) == "x; y; z"
@@ -245,7 +245,7 @@ def test_lines_go_to_every_stream() -> None:
     assert one.getvalue() == two.getvalue() == "line\n"
 
 
-def test_a_stream_that_fails_is_told_once_and_the_others_go_on() -> None:
+def test_a_log_stream_that_fails_is_reported_once_and_the_others_go_on() -> None:
     """OPS-325"""
     full, well, errors = Full(), io.StringIO(), io.StringIO()
     out = LogOutput([full, well], [errors])

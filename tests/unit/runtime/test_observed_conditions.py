@@ -90,7 +90,7 @@ def test_the_documented_alert_finds_its_series() -> None:
     assert set(series_labels) == {"group", "kind", "namespace", "name", "type", "status", "reason"}
 
 
-def test_a_condition_that_turns_leaves_no_series_behind_and_is_counted_timed_and_told() -> None:
+def test_a_condition_that_changes_leaves_no_series_behind_and_is_counted_timed_and_reported() -> None:
     """OPS-M9, OPS-E7, OPS-482, OPS-483, OPS-530"""
     seen = ObservedCluster()
     seen.put(a_claim(is_now("Ready", "True", 0)))
@@ -127,7 +127,9 @@ def test_another_reason_or_message_is_no_turn() -> None:
 
 
 @pytest.mark.parametrize("earlier", [None, a_claim()], ids=["new-object", "new-condition"])
-def test_what_is_seen_for_the_first_time_counts_unless_unknown_and_is_not_told(earlier: NodeClaim | None) -> None:
+def test_a_condition_seen_for_the_first_time_counts_unless_unknown_and_gives_no_event(
+    earlier: NodeClaim | None,
+) -> None:
     """OPS-487"""
     seen = ObservedCluster()
     if earlier is not None:
@@ -179,7 +181,7 @@ def test_an_object_that_ends_shows_for_how_long_and_counts_it_when_it_is_gone() 
     assert 'name="c"' not in scrape.text
 
 
-def test_finalizers_that_go_are_told() -> None:
+def test_removed_finalizers_give_an_event() -> None:
     """OPS-531"""
     seen = ObservedCluster()
     both = a_claim(deletion_timestamp=NOW, finalizers=("example.com/mine", "karpenter.sh/termination"))
@@ -246,7 +248,7 @@ def test_reasons_with_odd_text_stay_readable() -> None:
     assert shown(seen.scrape(), COUNT) == [("Launched", "False", 'said "no"\n')]
 
 
-def test_without_details_nothing_is_shown_of_single_objects_and_nothing_told() -> None:
+def test_without_details_single_objects_have_no_series_and_no_events() -> None:
     """OPS-O11, OPS-320"""
     seen = ObservedCluster(only_essentials=True)
     seen.put(a_claim(is_now("Ready", "True")), node_pool(limits={"cpu": "1"}), node("n", {"cpu": "1"}))

@@ -151,7 +151,7 @@ def test_a_node_shows_its_age_and_counts_it_when_it_goes() -> None:
     assert scrape.value("karpenter_nodes_lifetime_duration_seconds_bucket", nodepool="np", le="14400.0") == 1
 
 
-def test_the_age_of_a_node_of_somebody_else_is_not_counted() -> None:
+def test_the_age_of_a_node_without_a_nodeclaim_is_not_counted() -> None:
     seen = ObservedCluster()
     one = node("n", {"cpu": "4"})
     one = replaced(one, metadata=replaced(one.metadata, creation_timestamp=NOW))
@@ -268,7 +268,7 @@ async def test_a_pool_costs_what_its_nodes_cost() -> None:
     assert scrape.series("karpenter_nodepools_cost_tracker_errors_total") == []
 
 
-async def test_a_node_nobody_sells_any_more_is_counted_once() -> None:
+async def test_a_node_whose_offering_is_gone_is_counted_once() -> None:
     """OPS-432"""
     seen = ObservedCluster()
     strange = claim("c", labels={**SOLD, labels.ZONE: "moon"}, provider_id="p://c")

@@ -88,7 +88,7 @@ async def test_a_node_is_counted_from_the_plan_to_its_end(cluster: VirtualCluste
 
 
 @in_virtual_time
-async def test_a_claims_conditions_are_told_as_they_turn(cluster: VirtualCluster) -> None:
+async def test_condition_changes_of_a_claim_are_reported_as_events(cluster: VirtualCluster) -> None:
     """OPS-E7, OPS-530, OPS-531"""
     await start_with_pool(cluster)
     await cluster.waiting(pod("p", {"cpu": "500m"}))
@@ -106,7 +106,7 @@ async def test_a_claims_conditions_are_told_as_they_turn(cluster: VirtualCluster
 
 
 @in_virtual_time
-async def test_a_restart_invents_no_samples_and_tells_nothing_again(cluster: VirtualCluster) -> None:
+async def test_a_restart_adds_no_samples_and_repeats_no_events(cluster: VirtualCluster) -> None:
     """OPS-M7, OPS-447, OPS-487"""
     await start_with_pool(cluster)
     await cluster.waiting(pod("p", {"cpu": "500m"}))

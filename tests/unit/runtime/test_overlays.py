@@ -69,7 +69,7 @@ async def test_pods_get_nodes_by_overlay_prices_and_claims_say_so(cluster: Virtu
 
 
 @in_virtual_time
-async def test_the_cloud_is_asked_for_what_is_cheapest_by_overlays(cluster: VirtualCluster) -> None:
+async def test_launches_request_the_type_that_is_cheapest_by_overlays(cluster: VirtualCluster) -> None:
     """SCH-760: the simulated cloud would buy the smallest type."""
     cluster.simulated()
     await begin(cluster)
@@ -128,7 +128,7 @@ async def test_with_the_gate_off_overlays_change_nothing(cluster: VirtualCluster
 
 
 @in_virtual_time
-async def test_a_clash_is_told_with_both_overlays_and_ends_when_a_weight_changes(cluster: VirtualCluster) -> None:
+async def test_a_clash_is_reported_with_both_overlays_and_ends_when_a_weight_changes(cluster: VirtualCluster) -> None:
     """SCH-757, API-162 Beyond. SCH-751, API-165: an edit evaluates all overlays again."""
     await begin(cluster)
     await overlay(cluster, "a", req(labels.INSTANCE_TYPE, "t3"), price="1")
@@ -145,7 +145,7 @@ async def test_a_clash_is_told_with_both_overlays_and_ends_when_a_weight_changes
 
 
 @in_virtual_time
-async def test_an_overlay_that_makes_no_sense_is_told_why(cluster: VirtualCluster) -> None:
+async def test_an_invalid_overlay_gets_the_reason_in_its_condition(cluster: VirtualCluster) -> None:
     """API-163"""
     await begin(cluster)
     await overlay(cluster, "o", capacity={"vpc.amazonaws.com/efa": "1"})
@@ -155,7 +155,7 @@ async def test_an_overlay_that_makes_no_sense_is_told_why(cluster: VirtualCluste
 
 
 @in_virtual_time
-async def test_nothing_is_bought_before_overlays_were_judged(cluster: VirtualCluster) -> None:
+async def test_nothing_is_bought_before_overlays_were_evaluated(cluster: VirtualCluster) -> None:
     """API-166, API-S113, SCH-752: one pool whose types cannot be had stays out, and is tried again.
 
     API-S112: the NodePool whose types cannot be had is tried again, the others go on.

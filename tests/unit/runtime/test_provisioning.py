@@ -191,7 +191,7 @@ async def test_pods_hear_where_they_are_expected(cluster: VirtualCluster) -> Non
 
 
 @in_virtual_time
-async def test_a_pod_meant_for_a_node_is_told_its_name(cluster: VirtualCluster) -> None:
+async def test_a_pod_planned_on_a_node_gets_an_event_with_its_name(cluster: VirtualCluster) -> None:
     """SCH-651: claim and node, in that order.
 
     SCH-684: for a node at the decision, for a new NodeClaim at its creation.
@@ -236,7 +236,9 @@ async def test_pods_of_a_claim_that_could_not_be_bought_are_planned_again_at_onc
 
 
 @in_virtual_time
-async def test_a_claim_gone_before_its_creation_was_answered_is_forgotten(cluster: VirtualCluster) -> None:
+async def test_a_claim_deleted_before_its_creation_was_answered_leaves_the_cluster_state(
+    cluster: VirtualCluster,
+) -> None:
     """OPS-094: otherwise its pods would wait forever for an instance that is never launched."""
     await start_with_pool(cluster)
     lost: list[str] = []
@@ -330,7 +332,7 @@ async def test_a_pool_without_instance_types_is_skipped(cluster: VirtualCluster)
 
 
 @in_virtual_time
-async def test_a_pool_whose_class_is_not_ready_is_nobodys_error(cluster: VirtualCluster) -> None:
+async def test_a_pool_whose_class_is_not_ready_is_no_error(cluster: VirtualCluster) -> None:
     """OPS-227: every class begins like this, and says so itself."""
     cluster.cloud.refuse("instance_types", NodeClassNotReady("no subnets found"))
     await cluster.node_class()
@@ -373,7 +375,7 @@ async def test_pods_are_nominated_before_their_node_opens(cluster: VirtualCluste
 
 
 @in_virtual_time
-async def test_a_nomination_of_somebody_else_is_left_alone(cluster: VirtualCluster) -> None:
+async def test_a_nomination_by_another_client_is_left_alone(cluster: VirtualCluster) -> None:
     name = await planned(cluster)
     foreign = {"status": {"nominatedNodeName": "elsewhere"}}
     await cluster.kube.patch(kinds.POD, "pod-000", foreign, "default", subresource="status")

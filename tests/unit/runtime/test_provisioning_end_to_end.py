@@ -66,7 +66,7 @@ def deployment(name: str, replicas: int) -> Any:
 
 
 @in_virtual_time
-async def test_pods_that_still_run_on_a_leaving_node_are_not_told_anything(cluster: VirtualCluster) -> None:
+async def test_pods_that_still_run_on_a_terminating_node_get_no_events(cluster: VirtualCluster) -> None:
     """SCH-063: their next node is planned ahead; a pod that runs gets no event about it."""
     await cluster.node_class()
     await cluster.pool(limits={"cpu": "1"})

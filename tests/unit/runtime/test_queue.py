@@ -69,7 +69,7 @@ def test_a_name_that_waits_already_is_looked_at_once() -> None:
     play(story)
 
 
-def test_news_during_a_look_means_one_more_look_and_never_two_at_once() -> None:
+def test_events_during_a_reconcile_cause_one_more_reconcile_and_never_two_at_once() -> None:
     async def story() -> None:
         reconciles = Reconciles(takes=1.0)
         queue, task = await working(reconciles)
@@ -99,7 +99,7 @@ def test_different_names_are_looked_at_side_by_side_as_far_as_workers_go() -> No
     play(story)
 
 
-def test_a_look_may_ask_for_another_and_the_earlier_appointment_counts() -> None:
+def test_a_reconcile_may_requeue_and_the_earlier_time_counts() -> None:
     async def story() -> None:
         reconciles = Reconciles(10.0, None)
         queue, task = await working(reconciles)
@@ -130,7 +130,7 @@ def test_faults_are_tried_again_with_growing_pauses_up_to_a_minute(error: Except
     play(story)
 
 
-def test_success_forgets_the_faults_before_it() -> None:
+def test_success_resets_the_failures_before_it() -> None:
     async def story() -> None:
         reconciles = Reconciles(ServerUnavailable("x"), ServerUnavailable("x"), None, ServerUnavailable("x"), None)
         queue, task = await working(reconciles)
@@ -144,7 +144,7 @@ def test_success_forgets_the_faults_before_it() -> None:
     play(story)
 
 
-def test_news_brings_a_failed_name_forward_but_not_below_a_second() -> None:
+def test_an_event_shortens_the_backoff_of_a_failed_key_to_one_second_at_least() -> None:
     async def story() -> None:
         reconciles = Reconciles(*[ServerUnavailable("x")] * 4, None)
         queue, task = await working(reconciles)
@@ -158,7 +158,7 @@ def test_news_brings_a_failed_name_forward_but_not_below_a_second() -> None:
     play(story)
 
 
-def test_a_look_that_fails_and_wakes_itself_runs_once_a_second_at_most() -> None:
+def test_a_reconcile_that_fails_and_requeues_itself_runs_once_a_second_at_most() -> None:
     """A write that wakes its own look, then a fault: without a floor this would turn for ever at one instant."""
 
     async def story() -> None:
@@ -236,7 +236,7 @@ def test_when_a_batch_closes(window: BatchWindow, triggers: list[tuple[float, st
     play(story)
 
 
-def test_news_during_a_pass_opens_the_next_window_at_once() -> None:
+def test_events_during_a_pass_open_the_next_window_at_once() -> None:
     """SCH-007"""
 
     async def story() -> None:

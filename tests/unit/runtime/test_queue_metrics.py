@@ -71,7 +71,7 @@ def test_every_line_of_a_reconcile_says_of_which_controller_object_and_pass_it_i
     assert lines[0]["reconcileID"] != lines[1]["reconcileID"]
 
 
-def test_a_key_with_a_namespace_is_told_in_its_parts() -> None:
+def test_a_key_with_a_namespace_is_logged_in_its_parts() -> None:
     """OPS-383, OPS-385"""
 
     async def reconcile(name: str) -> None:
@@ -85,7 +85,7 @@ def test_a_key_with_a_namespace_is_told_in_its_parts() -> None:
     assert line["controllerGroup"] == ""
 
 
-def test_a_failed_look_is_told_with_the_identity_of_its_pass() -> None:
+def test_a_failed_reconcile_is_logged_with_its_reconcile_id() -> None:
     """OPS-386"""
 
     async def reconcile(name: str) -> None:
@@ -163,7 +163,7 @@ def test_looks_are_counted_by_how_they_end(answer: float | Exception | None, res
     assert value(metrics, "workqueue_retries_total") == (result != "success")
 
 
-def test_a_look_that_asks_for_another_at_once_is_a_requeue() -> None:
+def test_a_reconcile_that_asks_for_another_at_once_is_a_requeue() -> None:
     """OPS-490"""
     metricses: list[Metrics] = []
     answers = [0.0]
@@ -180,7 +180,7 @@ def test_a_look_that_asks_for_another_at_once_is_a_requeue() -> None:
     assert value(metricses[0], "workqueue_adds_total") == 2
 
 
-def test_a_bug_in_a_look_counts_as_a_panic_and_is_told_with_its_trace() -> None:
+def test_a_bug_in_a_reconcile_counts_as_a_panic_and_is_logged_with_its_trace() -> None:
     """OPS-371, OPS-491"""
     metricses: list[Metrics] = []
 
@@ -227,7 +227,7 @@ def test_a_queue_can_be_asked_how_much_waits_and_how_long_work_has_lasted() -> N
     play(story)
 
 
-def test_whoever_acts_within_a_look_can_tell_for_which_controller() -> None:
+def test_code_within_a_reconcile_can_read_its_controller() -> None:
     """OPS-470: calls to a cloud are counted by controller."""
     seen: list[str] = []
 
@@ -242,7 +242,7 @@ def test_whoever_acts_within_a_look_can_tell_for_which_controller() -> None:
     assert current_controller() == ""
 
 
-def test_the_passes_of_a_singleton_are_told_apart_and_counted() -> None:
+def test_the_passes_of_a_singleton_have_ids_and_are_counted() -> None:
     """OPS-385, OPS-490"""
     metrics = Metrics()
 
@@ -270,7 +270,7 @@ def test_the_passes_of_a_singleton_are_told_apart_and_counted() -> None:
 
 
 @pytest.mark.parametrize(("error", "panics"), [(ServerUnavailable("x"), 0), (KeyError("x"), 1)])
-def test_a_failed_pass_of_a_singleton_is_told_with_its_identity_and_counted(error: Exception, panics: int) -> None:
+def test_a_failed_pass_of_a_singleton_is_logged_with_its_id_and_counted(error: Exception, panics: int) -> None:
     """OPS-371, OPS-386"""
     metrics = Metrics()
     answers: list[Exception] = [error]

@@ -11,7 +11,7 @@ from karpenter.runtime.reconciler import Reconciler
 from karpenter.simulation import LoopClock, run_virtual
 
 
-def test_a_look_that_is_due_within_the_resolution_of_the_clock_happens_and_does_not_spin() -> None:
+def test_a_reconcile_that_is_due_within_the_resolution_of_the_clock_happens_and_does_not_spin() -> None:
     seen: list[str] = []
 
     async def reconcile(name: str) -> None:

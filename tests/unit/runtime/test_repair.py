@@ -116,7 +116,7 @@ async def test_a_node_that_recovers_in_time_stays(cluster: VirtualCluster) -> No
 
 
 @in_virtual_time
-async def test_conditions_no_policy_speaks_of_mean_nothing(cluster: VirtualCluster) -> None:
+async def test_conditions_without_a_repair_policy_are_ignored(cluster: VirtualCluster) -> None:
     """DIS-S277"""
     await start_with_nodes(cluster)
     await cluster.set_condition(kinds.NODE, "n0", "StorageReady", "Unknown")
@@ -242,7 +242,7 @@ async def test_without_its_gate_nothing_is_repaired(cluster: VirtualCluster) -> 
 
 
 @in_virtual_time
-async def test_repair_of_the_older_release_knows_no_reboots_no_veto_and_no_fallback(cluster: VirtualCluster) -> None:
+async def test_repair_as_in_the_older_release_has_no_reboots_no_veto_and_no_fallback(cluster: VirtualCluster) -> None:
     """K15-270: policies that reboot are ignored; a pattern needs its reason, and a policy without one takes any reason."""
     await start_with_nodes(cluster, 10)
     gpu = RepairPolicy("GpuReady", "False", MINUTE, action=RepairAction.REBOOT)

@@ -203,7 +203,7 @@ def test_a_bad_flag_is_refused_by_its_own_name(flags: dict[str, str | None], say
     assert str(refused.value) == says
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_invalid_settings_are_reported_together() -> None:
     """AWS-014"""
     with pytest.raises(SettingError) as refused:
         resolve_settings({"provider": "aws", "reserved_enis": "-1"}, {"AMI_REFRESH_INTERVAL": "1s"})
@@ -245,7 +245,7 @@ def test_a_flag_of_aws_wins_over_the_environment() -> None:
     assert aws(resolve_settings({"reserved_enis": "1"}, {"RESERVED_ENIS": "2"})).reserved_enis == 1
 
 
-def test_gates_of_aws_that_nobody_knows_are_ignored() -> None:
+def test_unknown_feature_gates_of_aws_are_ignored() -> None:
     """AWS-T007"""
     assert aws(resolve_settings({}, {"AWS_FEATURE_GATES": "NodeClassCEL=true,Foo=true"})).kubelet_expressions
 

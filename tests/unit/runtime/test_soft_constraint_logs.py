@@ -51,7 +51,7 @@ async def test_ten_pods_are_named_and_the_others_counted(cluster: VirtualCluster
 
 
 @in_virtual_time
-async def test_wishes_nobody_grants_prevent_nothing(cluster: VirtualCluster) -> None:
+async def test_preferences_that_the_policy_ignores_are_not_logged(cluster: VirtualCluster) -> None:
     """SCH-672, policy Ignore"""
     await begin(cluster, Settings(preference_policy=PreferencePolicy.IGNORE))
     await cluster.waiting(*app_pods(1, affinity=apart(wished=[to()]), spread=[even(soft=True)]))
@@ -60,7 +60,7 @@ async def test_wishes_nobody_grants_prevent_nothing(cluster: VirtualCluster) -> 
 
 
 @in_virtual_time
-async def test_what_must_hold_is_no_wish(cluster: VirtualCluster) -> None:
+async def test_requirements_are_not_logged_as_preferences(cluster: VirtualCluster) -> None:
     await begin(cluster)
     await cluster.waiting(*app_pods(1, affinity=apart(to()), spread=[even()]))
     await asyncio.sleep(5)

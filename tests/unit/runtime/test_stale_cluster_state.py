@@ -64,7 +64,7 @@ async def test_nothing_is_removed_while_a_watch_fails(cluster: VirtualCluster) -
 
 
 @in_virtual_time
-async def test_a_write_of_somebody_else_does_not_stop_a_removal(cluster: VirtualCluster) -> None:
+async def test_a_conflicting_write_does_not_stop_a_removal(cluster: VirtualCluster) -> None:
     """DIS-302"""
     await start_with_empty_node(cluster)
     cluster.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node")

@@ -209,7 +209,7 @@ async def test_empty_nodes_of_a_static_pool_stay(cluster: VirtualCluster) -> Non
 
 
 @in_virtual_time
-async def test_pods_for_which_a_static_pool_is_too_small_learn_that_it_is_static_and_full(
+async def test_pods_for_which_a_static_pool_is_too_small_get_the_reason_that_it_is_static_and_full(
     cluster: VirtualCluster,
 ) -> None:
     """SCH §24 Beyond"""

@@ -57,5 +57,5 @@ def test_what_comes_back_in_time_is_not_talked_about_and_begins_anew() -> None:
     assert told({0: "pods: away", 25: "", 35: "pods: away", 65: ""}, 120) == []
 
 
-def test_a_complete_picture_is_no_news() -> None:
+def test_a_complete_cluster_state_triggers_nothing() -> None:
     assert told({0: ""}, 300) == []

@@ -175,7 +175,7 @@ async def test_one_config_map_freezes_everything_at_once(cluster: VirtualCluster
 
 
 @in_virtual_time
-async def test_a_new_process_knows_of_the_freeze_before_it_decides_anything(cluster: VirtualCluster) -> None:
+async def test_a_new_process_reads_the_freeze_before_its_first_decision(cluster: VirtualCluster) -> None:
     await freeze_cluster(cluster)
     await start_with_empty_node(cluster, OPEN)
     await cluster.stop()

@@ -46,7 +46,7 @@ def test_where_pods_kept_coming_room_for_the_next_is_bought() -> None:
     assert bought(drip(*come(3, timedelta(minutes=5)))) == ["c2"]
 
 
-def test_who_came_long_ago_says_nothing_of_those_to_come() -> None:
+def test_pods_that_came_long_ago_do_not_count_in_the_forecast() -> None:
     """After a quarter of an hour nobody is expected any more."""
     assert bought(drip(*come(3, timedelta(minutes=16)))) == ["c1"]
 

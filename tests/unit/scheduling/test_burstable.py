@@ -193,7 +193,7 @@ def ordinary_pods_planned(daemons: bool, capacity_type: str, fee: float = NODE_F
 
 
 @pytest.mark.parametrize(("daemons", "capacity_type"), [(False, "on-demand"), (True, "on-demand"), (True, "spot")])
-def test_ordinary_pods_get_no_swarm_of_small_nodes(daemons: bool, capacity_type: str) -> None:
+def test_ordinary_pods_do_not_get_many_small_nodes(daemons: bool, capacity_type: str) -> None:
     """Without this, 510 pods got 87 nodes on demand, 76 of them t4g.medium that sell eight times the CPU they guarantee."""
     solution = ordinary_pods_planned(daemons, capacity_type)
     families = Counter(name.partition(".")[0] for name in bought(solution))

@@ -95,7 +95,7 @@ def test_bound_pods_of_the_same_owner_count() -> None:
     assert cluster.counts() == {"z1": 2, "z2": 2}
 
 
-def test_pods_that_look_the_same_are_told_apart_by_their_owners() -> None:
+def test_equal_pods_of_different_owners_are_distinguished() -> None:
     options = SchedulingOptions(default_spread=zones(soft=False))
     result = plan(
         node_pool(), selector_workload("a", of_app("web")), of_set(1, "a"), of_set(3, "stranger"), options=options

@@ -60,7 +60,7 @@ def test_what_a_pod_and_its_volumes_ask_for_settles_its_zone(spec: dict[str, Any
 @pytest.mark.parametrize(
     ("taken", "expected"), [(["z1"], "flexible"), (["z1", "z2"], "z3"), (["z1", "z2", "z3"], "none")]
 )
-def test_anti_affinity_leaves_the_zones_nobody_is_in(taken: list[str], expected: str) -> None:
+def test_anti_affinity_leaves_the_zones_without_matching_pods(taken: list[str], expected: str) -> None:
     """S-270"""
     assert zone_of(*running(*taken), affinity=APART) == expected
 

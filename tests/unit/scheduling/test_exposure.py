@@ -138,7 +138,7 @@ def test_limits_are_no_reason_to_leave_a_pod_out() -> None:
     ]
 
 
-def test_the_wishes_of_others_give_way_too_where_that_serves_a_pod() -> None:
+def test_preferences_of_other_pods_are_relaxed_too_where_that_places_a_pod() -> None:
     """The node that one workload would have for its second half is what the pod of another needs."""
     alone = pod("alone", SMALL, node_selector={labels.ARCH: "arm64"})
     waiting = replicas(6, node_selector={labels.ARCH: "amd64"})
@@ -189,7 +189,7 @@ def test_a_share_holds_for_nodes_of_the_node_pool_that_asks_for_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "half", "0", "1.5", "-0.5", "50%", "1e-1", "nan", " 0.5", "Off"])
-def test_a_share_that_cannot_be_read_leaves_the_default_and_is_told(text: str) -> None:
+def test_a_share_that_cannot_be_read_leaves_the_default_and_is_reported(text: str) -> None:
     solution = plan(pool_asking(text), replicas(8, "web", **asking(text)), types=inc(8))
     assert sizes(solution) == [4, 4]
     assert [annotation.subject for annotation in solution.unreadable_annotations] == [

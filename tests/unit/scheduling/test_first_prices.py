@@ -21,7 +21,7 @@ def test_nodes_that_are_left_out_leave_every_pod_a_node(seed: int, nodes: int, p
     assert len(chosen) <= max(2, max_pairs // pods) + pods
 
 
-def test_the_cheapest_and_the_dearest_node_stay() -> None:
+def test_the_cheapest_and_the_most_expensive_node_stay() -> None:
     prices = np.array([5.0, 1.0, 4.0, 2.0, 3.0])
     chosen = lower_bound._evenly_by_price(prices, np.ones((5, 2), dtype=bool), 6)
     assert sorted(prices[chosen].tolist()) == [1.0, 3.0, 5.0]

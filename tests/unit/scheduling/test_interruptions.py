@@ -29,7 +29,7 @@ def test_worth_is_price_fee_and_expected_interruptions() -> None:
     assert Objective(0.0, 0.0).offering_cost(risky) == 0.5
 
 
-def test_what_nobody_knows_counts_nothing() -> None:
+def test_an_unknown_interruption_rate_costs_nothing() -> None:
     assert Objective().interruption_cost(offering("spot", "z1", 1.0)) == 0
 
 
@@ -55,6 +55,6 @@ def test_pools_of_equal_weight_compete_with_their_risk() -> None:
     assert bought(plan(*pools, pods(8, {"cpu": "1"}), types=types)) == ["calm"]
 
 
-def test_the_lower_bound_knows_no_risk() -> None:
+def test_the_lower_bound_leaves_out_interruption_costs() -> None:
     solution = plan(node_pool("np", SPOT), pods(8, {"cpu": "1"}), types=[spot("whole", 8, 0.40, 1 / 24)])
     assert solution.lower_bound_per_hour == pytest.approx(0.40)

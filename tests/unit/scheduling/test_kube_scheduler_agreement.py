@@ -62,7 +62,7 @@ def test_the_zone_of_a_claim_on_its_way_is_a_domain_to_spread_over() -> None:
     assert (left(result), existing(result)) == ([], {"c": 1})
 
 
-def test_pods_on_dedicated_nodes_to_come_do_not_count_for_those_who_honour_taints() -> None:
+def test_pods_on_in_flight_tainted_nodes_do_not_count_for_spreads_that_honour_taints() -> None:
     """``nodeTaintsPolicy: Honor`` (SCH-482)."""
     pools = [node_pool(), node_pool("own", template={"taints": (pool_taint("dedicated"),)})]
     theirs = app_pods(
@@ -76,7 +76,7 @@ def test_pods_on_dedicated_nodes_to_come_do_not_count_for_those_who_honour_taint
     assert invalid(pools, theirs, others) == []
 
 
-def test_a_node_that_merely_would_rather_not_is_a_domain_for_those_who_honour_taints() -> None:
+def test_a_node_with_a_prefer_no_schedule_taint_is_a_domain_for_spreads_that_honour_taints() -> None:
     """The scheduler looks at taints of effect NoSchedule and NoExecute only."""
     there = node_and_claim("n1", {"cpu": "4"}, labels={labels.ZONE: "z1"}, taints=(taint("soft", "PreferNoSchedule"),))
     result = plan(there, app_pods(1, {"cpu": "1"}, spread=[even(node_taints_policy="Honor")]))
@@ -91,7 +91,7 @@ def test_a_claim_on_its_way_lacks_the_labels_its_pool_does_not_give() -> None:
     assert (left(result), existing(result)) == ([], {"n1": 1, "c": 1})
 
 
-def test_a_pod_that_merely_wishes_to_be_apart_keeps_nobody_away() -> None:
+def test_preferred_anti_affinity_of_a_pod_keeps_no_other_away() -> None:
     """Even if another pod insists on the very same."""
     wishing = app_pods(1, {"cpu": "1"}, prefix="wishing", affinity=apart(wished=[to(key=labels.ZONE)]))
     insisting = pod("insisting", {"cpu": "800m"}, affinity=apart(to(key=labels.ZONE)))
@@ -118,7 +118,7 @@ def test_where_a_pod_counts_does_not_hang_on_the_pool_it_is_bought_from_in_the_e
     assert invalid(pools, leaving, moving, evenly, types=_TWO_WAYS) == []
 
 
-def test_who_may_come_to_count_fills_no_domain_for_others() -> None:
+def test_a_pod_that_may_count_later_fills_no_domain_for_others() -> None:
     """The spread counts nodes of one zone only, and the node for the plain pod will be in another (SCH-482)."""
     spread = [even(labels.CAPACITY_TYPE)]
     evenly = app_pods(2, {"cpu": "500m"}, prefix="evenly", spread=spread, node_selector={labels.ZONE: "z2"})

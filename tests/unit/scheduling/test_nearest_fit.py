@@ -111,7 +111,7 @@ def test_an_unknown_resource_comes_first_where_more_is_wrong() -> None:
     assert "dedicated:NoSchedule" in said(result)
 
 
-def test_what_is_short_is_told_of_the_largest_type_with_amounts() -> None:
+def test_missing_amounts_are_reported_for_the_largest_type() -> None:
     """SCH-336 Beyond"""
     result = plan(node_pool(), pod("p", {"memory": "28Gi"}), types=BOTH)
     assert said(result) == (
@@ -120,7 +120,7 @@ def test_what_is_short_is_told_of_the_largest_type_with_amounts() -> None:
     )
 
 
-def test_what_daemon_sets_take_is_told() -> None:
+def test_what_daemon_sets_take_is_reported() -> None:
     result = plan(node_pool(), daemon_set("log", {"cpu": "500m"}), pod("p", {"cpu": "7800m"}), types=BOTH)
     assert "asks 8.3 CPU, 0.5 CPU of that for DaemonSets" in said(result)
     short = fallen(result, InsufficientResource).failed_filter
@@ -142,7 +142,7 @@ def test_a_taint_to_tolerate_is_named() -> None:
         ({"nodes": "0"}, "its limit of nodes were 1 node higher: a node needs 1 node, the limit leaves 0 nodes"),
     ],
 )
-def test_a_limit_to_raise_is_told_with_how_much(limits: dict[str, str], expected: str) -> None:
+def test_a_limit_to_raise_is_reported_with_how_much(limits: dict[str, str], expected: str) -> None:
     result = plan(node_pool(limits=limits), pod("p"), types=BOTH)
     assert said(result) == f"the pod would fit NodePool np if {expected}"
 
@@ -151,7 +151,7 @@ def test_raising_the_limit_by_what_is_said_is_enough() -> None:
     assert left(plan(node_pool(limits={"cpu": "2"}), pod("p"), types=BOTH)) == []
 
 
-def test_a_limit_that_others_of_the_pass_used_up_is_told() -> None:
+def test_a_limit_that_others_of_the_pass_used_up_is_reported() -> None:
     result = plan(node_pool(limits={"cpu": "3"}), pods(2, {"cpu": "1500m"}), types=BOTH)
     assert said(result) == (
         "the pod would fit NodePool np if its limit of cpu were 1 CPU higher: "
@@ -167,7 +167,7 @@ def test_a_zone_that_is_sold_out_is_named() -> None:
     )
 
 
-def test_a_zone_nobody_sells_in_is_told_with_those_there_are() -> None:
+def test_a_zone_without_offerings_is_reported_with_the_zones_that_have_some() -> None:
     result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z9"}), types=BOTH)
     assert said(result) == (
         "nearest is NodePool np: no otherwise suitable type has topology.kubernetes.io/zone In [z9], "
@@ -176,7 +176,7 @@ def test_a_zone_nobody_sells_in_is_told_with_those_there_are() -> None:
     assert fallen(result, UnmetRequirement).offerings == 3
 
 
-def test_an_undefined_label_is_told() -> None:
+def test_an_undefined_label_is_reported() -> None:
     result = plan(node_pool(), pod("p", node_selector={"team": "a"}), types=BOTH)
     assert said(result) == "nearest is NodePool np: the pod requires team In [a], a label the NodePool does not define"
 
@@ -190,7 +190,7 @@ def test_a_requirement_of_the_pool_may_be_what_is_in_the_way() -> None:
     )
 
 
-def test_min_values_out_of_reach_are_told_with_both_numbers() -> None:
+def test_min_values_out_of_reach_are_reported_with_both_numbers() -> None:
     pool = node_pool(requirements=[wanted(labels.INSTANCE_TYPE, "Exists", least=2)])
     result = plan(pool, pod("p", {"cpu": "3"}), types=BOTH)
     assert said(result) == (
@@ -198,7 +198,7 @@ def test_min_values_out_of_reach_are_told_with_both_numbers() -> None:
     )
 
 
-def test_a_host_port_is_told_with_the_daemon_set_that_takes_it() -> None:
+def test_a_host_port_is_reported_with_the_daemon_set_that_takes_it() -> None:
     """SCH-336 Beyond, SCH-417"""
     ports = (ContainerPort(container_port=80, host_port=80),)
     taking = daemon_set("web", containers=(container(ports=ports),))
@@ -213,7 +213,7 @@ def test_a_static_pool_that_would_suit_is_named() -> None:
     assert said(result) == "the pod fits only the static NodePool fix, which is full (spec.replicas 2)"
 
 
-def test_several_changes_are_told_together() -> None:
+def test_several_changes_are_reported_together() -> None:
     result = plan(node_pool(template=DEDICATED, limits={"cpu": "1"}), pod("p"), types=BOTH)
     assert said(result) == (
         "nearest is type small of NodePool np, where the pod does not tolerate the taint dedicated:NoSchedule "
@@ -234,7 +234,7 @@ def test_the_nearest_alternative_of_a_pod_counts() -> None:
     assert said(result) == "the pod would fit NodePool np if it tolerated the taint dedicated:NoSchedule"
 
 
-def test_an_alternative_that_topology_closed_is_told_before_one_that_no_pool_meets() -> None:
+def test_an_alternative_that_topology_closed_is_reported_before_one_that_no_pool_meets() -> None:
     """SCH-250a: the last OR-term names a label that no pool has, but the pod waits because of its anti-affinity."""
     terms = (term(expr(labels.ZONE, "In", "z1")), term(expr("unknown", "Exists")))
     apart = PodAffinity(required=(PodAffinityTerm(label_selector=SELECTED, topology_key=labels.ZONE),))
@@ -243,7 +243,7 @@ def test_an_alternative_that_topology_closed_is_told_before_one_that_no_pool_mee
     assert said(result).startswith("the pod's anti-affinity by topology.kubernetes.io/zone leaves no zone")
 
 
-def test_an_alternative_that_a_limit_closed_is_told_before_one_that_no_pool_meets() -> None:
+def test_an_alternative_that_a_limit_closed_is_reported_before_one_that_no_pool_meets() -> None:
     """SCH-250a, SCH-385: the limit leaves one node of two cores."""
     either = affinity(term(expr(labels.ZONE, "In", "z1")), term(expr("unknown", "Exists")))
     result = plan(node_pool(limits={"nodes": "1"}), pods(2, {"cpu": "1500m"}, affinity=either), types=[SMALL])
@@ -266,7 +266,7 @@ _NO_LABEL, _NO_ZONE = term(expr("unknown", "Exists")), term(expr(labels.ZONE, "I
     ],
     ids=["sold out", "sold out beside a limit", "limit", "too small"],
 )
-def test_of_alternatives_that_fail_for_different_causes_the_nearest_is_told_whatever_their_order(
+def test_of_alternatives_that_fail_for_different_causes_the_nearest_is_reported_whatever_their_order(
     nearest: NodeSelectorTerm, farther: tuple[NodeSelectorTerm, ...], sentence: str
 ) -> None:
     """SCH-250a: Karpenter tells of the alternative that it tried last."""
@@ -402,7 +402,7 @@ def test_the_event_is_never_longer_than_the_api_server_takes_and_keeps_the_neare
     assert POD_ENI in text.rpartition("; ")[2]
 
 
-def test_amounts_that_change_are_no_news_and_what_is_missing_is() -> None:
+def test_changed_amounts_give_no_new_event_and_another_missing_resource_does() -> None:
     """SCH-654 Beyond"""
     pool = node_pool(template=DEDICATED)
 

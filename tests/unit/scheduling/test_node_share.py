@@ -66,7 +66,7 @@ def test_a_node_pool_may_ask_for_another_share(share: str, most: int) -> None:
     assert max(sizes(planned(80, pool=annotated(node_pool(), {labels.MAX_NODE_SHARE: share})))) == most
 
 
-def test_a_share_that_cannot_be_read_leaves_the_default_and_is_told() -> None:
+def test_a_share_that_cannot_be_read_leaves_the_default_and_is_reported() -> None:
     solution = planned(40, pool=annotated(node_pool(), {labels.MAX_NODE_SHARE: "half"}))
     assert max(sizes(solution)) <= 10
     assert [each.annotation for each in solution.unreadable_annotations] == [labels.MAX_NODE_SHARE]
@@ -167,7 +167,7 @@ def test_a_limit_of_nodes_is_no_reason_to_leave_a_pod_out() -> None:
     assert "40 pods of the plan in NodeClaim" in message
 
 
-def test_more_pods_than_a_node_should_have_are_told() -> None:
+def test_more_pods_than_a_node_should_have_are_reported() -> None:
     """Limits of the NodePool allow one node for 300 pods, 110 are the most by default, a quarter is 75."""
     solution = planned(300, pool=node_pool(limits={"nodes": "1"}))
     assert relaxed(solution) == [("the plan", 300, 75, ViolationCause.LIMITS)]

@@ -157,7 +157,7 @@ def test_requirements_of_pods_narrow_the_claim_and_its_types() -> None:
     assert "single" not in result.new_claims[0].instance_types  # room for one pod
 
 
-def test_a_pod_of_no_claim_is_told_the_reason_of_each_template_in_order() -> None:
+def test_an_unplaced_pod_gets_the_reason_of_each_template_in_order() -> None:
     """SCH-312, SCH-310: the heavier NodePool was tried first; reasons are joined."""
     heavy = node_pool("heavy", template={"taints": (pool_taint("team"),)}, weight=9)
     result = plan(heavy, node_pool("light", limits={"nodes": "0"}), pod("p"))

@@ -433,7 +433,7 @@ def test_waiting_pods_are_counted_by_the_zone_they_ask_for(spec: dict[str, Any],
     assert counts == {zone: 1}
 
 
-def test_what_a_plan_knows_of_zones_is_counted_while_the_pod_waits() -> None:
+def test_effective_zones_of_a_plan_are_counted_while_the_pod_waits() -> None:
     """SCH-665, SCH-668: volumes and other pods, which the pod's own words do not tell"""
     seen = ObservedCluster()
     seen.put(waiting("a"), waiting("b"))

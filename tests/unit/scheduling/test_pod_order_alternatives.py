@@ -68,7 +68,7 @@ def test_less_important_pods_do_not_use_up_a_limit_beside_the_important_ones() -
     assert not [name for name in left(result) if name.startswith("web")]
 
 
-def test_priority_changes_nothing_where_limits_leave_nobody_out() -> None:
+def test_priority_changes_nothing_where_limits_leave_no_pod_out() -> None:
     mixed = [pods(9, {"cpu": "700m"}, prefix="a", priority=5), pods(9, {"cpu": "1100m"}, prefix="b")]
     equal = [pods(9, {"cpu": "700m"}, prefix="a"), pods(9, {"cpu": "1100m"}, prefix="b")]
     one, other = (plan(node_pool(), waiting, types=inc(8)) for waiting in (mixed, equal))
@@ -81,7 +81,7 @@ def test_an_important_pod_that_fits_nowhere_takes_no_place_from_others() -> None
     assert left(plan(node_pool(limits={"cpu": "4"}), waiting, types=inc(4))) == ["high"]
 
 
-def test_an_important_pod_that_waits_for_company_in_vain_takes_no_place_from_others() -> None:
+def test_an_important_pod_whose_affinity_cannot_be_met_takes_no_room_from_others() -> None:
     waiting = _important("high", 1000, "1", affinity=beside(to("missing")))
     assert left(plan(node_pool(limits={"cpu": "4"}), waiting, _important("low", 0, "1"), types=inc(4))) == ["high"]
 
@@ -102,7 +102,7 @@ def test_of_equally_important_pods_one_that_has_a_choice_yields_before_the_less_
     assert left(plan(there, important, _important("low", 0, "1800m"))) == ["low"]
 
 
-def test_less_important_pods_that_cost_nobody_a_place_are_still_bought_for() -> None:
+def test_less_important_pods_still_get_nodes_where_they_displace_no_other() -> None:
     """The limit of one pool rules out new nodes for them; another pool has no limit."""
     pools = [node_pool("limited", limits={"cpu": "124"}), node_pool("free", template={"taints": (pool_taint("own"),)})]
     tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=apart(to()))

@@ -61,7 +61,7 @@ def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
     assert target(base, "n3") == ["n2"]
 
 
-def test_what_a_pass_could_buy_is_kept_with_its_result_as_long_as_a_base_knows_that() -> None:
+def test_what_a_pass_could_buy_is_kept_with_its_result_as_long_as_a_base_holds_it() -> None:
     """Were results found by its identity alone, another one could have that once it is gone."""
     mover, index, memory = pod("a", {"cpu": "100m"}, node_name="n1"), {"np": index_of(STD)}, DecisionMemory()
     nodes = [node_and_claim(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
@@ -205,7 +205,7 @@ def test_pods_are_remembered_unless_a_volume_says_where_they_may_run(volume: Vol
 
 
 @pytest.mark.parametrize(("limits", "is_limited"), [({}, False), ({"cpu": "100"}, False), ({"cpu": "1"}, True)])
-def test_a_pod_that_would_wait_for_a_starting_node_is_told_as_by_the_whole_plan(
+def test_a_pod_that_would_wait_for_a_starting_node_is_reported_as_by_the_whole_plan(
     monkeypatch: pytest.MonkeyPatch, limits: dict[str, str], is_limited: bool
 ) -> None:
     """The small pod fits on n2, which starts; the large one needs a new node, unless limits allow none."""

@@ -103,7 +103,7 @@ def test_a_pod_that_asks_for_reserved_capacity_waits_where_none_is_left() -> Non
 
 
 @pytest.mark.parametrize("units", [0, 1])
-def test_who_waits_for_reserved_capacity_is_told_which_reservation_is_used_up(units: int) -> None:
+def test_a_pod_that_waits_for_reserved_capacity_names_the_used_up_reservation(units: int) -> None:
     """Whether it was before this pass or is by what others take in it (SCH-586: there such pods are told nothing)."""
     choosy = pods(units + 1, {"cpu": "2"}, node_selector={labels.CAPACITY_TYPE: "reserved"})
     result = plan(node_pool(), choosy, types=[selling(reserved("r1", units))])
@@ -114,7 +114,7 @@ def test_who_waits_for_reserved_capacity_is_told_which_reservation_is_used_up(un
     assert categories(result) == {"types-offering"}
 
 
-def test_a_pod_that_is_too_large_anyway_is_not_told_of_reservations() -> None:
+def test_a_pod_that_is_too_large_anyway_does_not_name_reservations() -> None:
     result = plan(node_pool(), pod("p", {"cpu": "3"}), types=[selling(reserved("r1", 0))])
     assert "reserv" not in nearest_fit_sentence(result.unschedulable[0].nearest_fit)
 

@@ -202,7 +202,7 @@ def test_initialised_nodes_are_filled_first() -> None:
     assert existing(result) == {"z": 1}
 
 
-def test_a_node_of_somebody_else_is_used() -> None:
+def test_a_node_without_a_nodeclaim_is_used() -> None:
     """S-064"""
     assert existing(plan(node_pool(), node("n", {"cpu": "4"}), pod("p", {"cpu": "1"}))) == {"n": 1}
 
@@ -258,7 +258,7 @@ def test_which_open_claim_a_pod_joins_is_decided_by_price() -> None:
     assert result.price_per_hour <= 3 * SMALL + 1e-9
 
 
-def test_a_large_node_of_somebody_else_takes_all_small_pods() -> None:
+def test_a_large_node_without_a_nodeclaim_takes_all_small_pods() -> None:
     """S-071"""
     big = node("n", {"cpu": "64", "memory": "256Gi", "pods": 200})
     assert existing(plan(node_pool(), big, pods(100, {"cpu": "10m"}))) == {"n": 100}
@@ -330,7 +330,7 @@ def live(name: str, requests: dict[str, str], created: float = 0, **spec: object
     return pod(name, requests, node_name="elsewhere", meta=meta, **spec)  # type: ignore[arg-type]
 
 
-def test_a_running_daemon_pod_tells_better_than_the_template() -> None:
+def test_requests_of_a_running_daemon_pod_win_over_its_template() -> None:
     """S-088: the newest one counts."""
     older, newer = live("d-1", {"cpu": "10m"}), live("d-2", DAEMON, created=5)
     result = plan(node_pool(), daemon_set("d", {"cpu": "10m"}), newer, older, pod("p", LITTLE))
@@ -427,7 +427,7 @@ def test_pods_share_a_node_only_where_one_offering_suits_them_all() -> None:
     assert sorted(new_nodeclaim.cheapest_offering.zone for new_nodeclaim in result.new_claims) == ["z1", "z2"]
 
 
-def test_a_pod_alone_is_told_when_no_offering_suits_it() -> None:
+def test_a_pod_alone_gets_a_reason_when_no_offering_suits_it() -> None:
     """SCH-334 row 8, which the reference reports as resources or offering (SCH-331 Beyond)."""
     types = [
         shape(

@@ -84,7 +84,7 @@ def test_many_claims_in_flight_that_are_alike_cost_little_more_than_one(daemons:
     assert time.thread_time() - begun < 1
 
 
-def test_a_claim_in_flight_promises_what_its_smallest_type_has() -> None:
+def test_an_in_flight_claim_counts_with_the_capacity_of_its_smallest_type() -> None:
     """S-017: which of its types it becomes is open."""
     result = plan(node_pool(), in_flight("default", "small"), pods(2, {"cpu": "1500m"}))
     assert existing(result) == {"c": 1}
@@ -104,7 +104,7 @@ def test_a_claim_in_flight_promises_what_its_smallest_type_has() -> None:
     ],
     ids=["zone-open", "every-zone", "arch", "larger", "too-large", "absent", "type"],
 )
-def test_a_claim_in_flight_promises_only_labels_it_will_surely_have(
+def test_an_in_flight_claim_counts_only_with_labels_that_are_certain(
     requirement: NodeSelectorRequirement, joins: bool
 ) -> None:
     """S-017, SCH-167"""
@@ -131,7 +131,7 @@ def incompatible_keys(result: Solution) -> list[str]:
 
 
 @pytest.mark.parametrize("operator", ["In", "Exists", "Gt"])
-def test_a_label_nobody_defines_cannot_be_had(operator: str) -> None:
+def test_an_undefined_label_cannot_be_required(operator: str) -> None:
     """S-020"""
     values = {"In": ("a",), "Exists": (), "Gt": ("1",)}[operator]
     result = plan(node_pool(), pod("p", affinity=where("team", operator, *values)))
@@ -141,7 +141,7 @@ def test_a_label_nobody_defines_cannot_be_had(operator: str) -> None:
 
 
 @pytest.mark.parametrize("expression", [expr("team", "NotIn", "a"), expr("team", "DoesNotExist")])
-def test_a_label_nobody_defines_can_be_avoided(expression: NodeSelectorRequirement) -> None:
+def test_an_undefined_label_can_be_excluded(expression: NodeSelectorRequirement) -> None:
     """S-021; SCH-622 Beyond: the node gets no such label."""
     result = plan(node_pool(), pod("p", affinity=affinity(term(expression))))
     assert len(result.new_claims) == 1
@@ -172,7 +172,7 @@ def test_a_pool_that_leaves_a_label_open_gives_every_claim_the_value_its_pods_as
     assert sorted(new_nodeclaim.claim.metadata.labels["team"] for new_nodeclaim in result.new_claims) == ["a", "b"]
 
 
-def test_an_open_label_nobody_asks_for_gets_a_value_of_its_own_per_claim() -> None:
+def test_an_open_label_that_no_pod_selects_gets_its_own_value_per_claim() -> None:
     """S-023, SCH-863"""
     pool = node_pool(requirements=[wanted("team", "Exists")])
     result = plan(pool, pods(10, {"cpu": "100m"}))
@@ -250,7 +250,7 @@ def test_a_mistyped_label_is_reported_as_undefined() -> None:
     assert incompatible_keys(result) == ["zone"]
 
 
-def test_an_existing_node_without_a_label_does_not_promise_it() -> None:
+def test_an_existing_node_without_a_label_does_not_match_it() -> None:
     """S-033"""
     result = plan(node_pool(), node("n", {"cpu": "8", "memory": "8Gi"}), pod("p", node_selector={labels.ZONE: "z1"}))
     assert existing(result) == {}

@@ -167,7 +167,7 @@ def test_another_required_term_is_tried_when_limits_leave_nothing_for_the_first(
     assert (sizes(result), left(result)) == ([2], [])
 
 
-def test_only_the_pods_that_limits_leave_out_give_up_their_wish() -> None:
+def test_only_pods_that_limits_leave_out_relax_their_preference() -> None:
     """SCH-250: of equal pods those that were served keep what they were served with."""
     preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     pools = [node_pool("np", limits={"nodes": "1"}), node_pool("light", [wanted(labels.ZONE, "In", "z1")])]
@@ -176,7 +176,7 @@ def test_only_the_pods_that_limits_leave_out_give_up_their_wish() -> None:
     assert [zones for _, zones in asked(result, labels.ZONE)].count(("z2",)) == 1
 
 
-def test_a_pod_beyond_the_last_step_is_told_of_the_limit() -> None:
+def test_a_pod_beyond_the_last_step_gets_the_limit_as_reason() -> None:
     """SCH-382"""
     preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     result = plan(node_pool(limits={"nodes": "1"}), pods(3, {"cpu": "9"}, affinity=preferred))

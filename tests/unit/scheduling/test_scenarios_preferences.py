@@ -60,7 +60,7 @@ def test_the_first_alternative_that_can_be_had_is_taken(terms: list[object], exp
     assert left(result) == ([] if expected else ["p"])
 
 
-def test_an_alternative_is_given_up_for_the_next_when_neighbours_close_it() -> None:
+def test_a_required_term_is_skipped_when_pod_affinity_rules_it_out() -> None:
     """S-200 with S-182: terms are tried one by one, whatever made the first fail."""
     there = node_and_claim("n", {"cpu": "1m"}, labels={ZONE: "z1"})
     guard = pod("g", node_name="n", meta={"labels": {"app": "web"}})
@@ -72,21 +72,21 @@ def test_an_alternative_is_given_up_for_the_next_when_neighbours_close_it() -> N
 # -- the order in which preferences go -----------------------------------------------------------------------------------------
 
 
-def test_neighbours_one_would_like_go_before_nodes_one_would_like() -> None:
+def test_preferred_pod_affinity_is_relaxed_before_preferred_node_affinity() -> None:
     """SCH-250 b to d: the wish about nodes stays where the one about pods cannot be had."""
     own = wishing((1, in_zone("z2")), pod_affinity=near(wished=[to("missing")]))
     result = plan(node_pool(), pod("p", affinity=own))
     assert (left(result), asked(result, ZONE)) == ([], [("In", ("z2",))])
 
 
-def test_every_wish_about_nodes_goes_before_an_even_spread() -> None:
+def test_preferred_node_affinity_is_relaxed_before_a_soft_spread() -> None:
     """SCH-250 d and e: spread is the last of the preferences to go."""
     cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(4, spread=[even(HOST, soft=True)], affinity=wishing((9, NOWHERE), (1, NOWHERE))))
     assert cluster.per_node() == [1, 1, 1, 1]
 
 
-def test_all_wishes_together_are_kept_where_they_can() -> None:
+def test_all_preferences_hold_together_where_they_can() -> None:
     """SCH-251"""
     own = wishing((1, in_zone("z2")), pod_anti_affinity=near(wished=[to()]))
     cluster = PlannedCluster(node_pool())
@@ -124,7 +124,7 @@ def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"), [(SchedulingOptions(), {}), (IGNORE, {"n": 1})], ids=["respect", "SCH-252-ignore"]
 )
-def test_a_wish_may_cost_a_node_unless_told_otherwise(options: SchedulingOptions, expected: dict[str, int]) -> None:
+def test_a_preference_may_cost_a_node_by_default(options: SchedulingOptions, expected: dict[str, int]) -> None:
     """SCH-251: until it is relaxed, a preference counts as a requirement, so a node is bought for it."""
     there = node_and_claim("n", {"cpu": "4"}, labels={ZONE: "z1"})
     preferring_pod = pod("p", {"cpu": "1"}, affinity=wishing((1, in_zone("z2"))))
@@ -142,7 +142,7 @@ def test_each_pod_gives_up_no_more_than_it_must() -> None:
 # -- policy Ignore ----------------------------------------------------------------------------------------------------------
 
 
-def test_with_policy_ignore_a_pod_joins_nodes_against_its_wish() -> None:
+def test_with_policy_ignore_a_pod_joins_nodes_against_its_preference() -> None:
     """S-205: the reference joins the node with fewest pods; which one it is is left to the packing here, a third is never
     opened.
     """
@@ -163,7 +163,7 @@ def test_with_policy_ignore_a_pod_joins_nodes_against_its_wish() -> None:
         ),
     ],
 )
-def test_with_policy_ignore_no_wish_opens_a_node(spec: dict[str, object]) -> None:
+def test_with_policy_ignore_no_preference_opens_a_node(spec: dict[str, object]) -> None:
     """SCH-252"""
     cluster = PlannedCluster(node_pool(), options=IGNORE)
     assert left(cluster.batch(app_pods(5, **spec))) == []  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
         pytest.param(even(soft=True), id="one-zone"),
     ],
 )
-def test_a_soft_spread_that_cannot_hold_keeps_nobody_waiting(spread: object) -> None:
+def test_a_soft_spread_that_cannot_hold_leaves_no_pod_out(spread: object) -> None:
     """S-221"""
     cluster = PlannedCluster(
         node_pool(labels={ZONE: "z1"}), node_and_claim("other", {"cpu": "1m"}, labels={ZONE: "z3"})
@@ -199,7 +199,7 @@ def test_a_soft_spread_that_cannot_hold_keeps_nobody_waiting(spread: object) -> 
     assert cluster.counts() == {"z1": 6}
 
 
-def test_a_wish_never_excuses_from_what_is_required() -> None:
+def test_a_preference_never_replaces_a_requirement() -> None:
     """SCH-250: only preferences are given up."""
     own = wishing((1, in_zone("z2")), pod_affinity=near(to("missing", ZONE), wished=[to()]))
     result = plan(node_pool(), app_pods(2, spread=[even(soft=True)], affinity=own))

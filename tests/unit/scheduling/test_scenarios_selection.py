@@ -124,7 +124,7 @@ def test_a_custom_label_of_a_shared_domain_is_an_ordinary_label() -> None:
     assert result.new_claims[0].claim.metadata.labels["kubernetes.io/foo"] == "x"
 
 
-def test_a_pod_that_opts_out_stays_waiting_and_is_told_apart() -> None:
+def test_a_pod_that_opts_out_stays_pending_with_a_reason_of_its_own() -> None:
     """S-010: no event is written for it. SCH-051: required terms decide."""
     result = plan(node_pool(), pod("p", affinity=where(labels.NODE_POOL, "DoesNotExist")))
     assert left(result) == ["p"]
@@ -162,7 +162,7 @@ def test_a_pool_left_out_is_named_beside_those_tried() -> None:
     assert "no dynamic nodepools" not in details(result)
 
 
-def test_a_ready_pool_whose_limit_was_just_made_unreadable_stops_nobody() -> None:
+def test_a_ready_pool_whose_limit_was_just_made_unreadable_blocks_no_other() -> None:
     """API-027: an API server takes the limit, and Ready is about the pool before that edit."""
     result = plan(node_pool("edited", limits={"cpu": "1e1.5"}), node_pool("fine"), pod("p"))
     assert [new_nodeclaim.node_pool for new_nodeclaim in result.new_claims] == ["fine"]
@@ -269,7 +269,7 @@ def test_a_term_that_cannot_be_read_moves_no_pod(unreadable: NodeSelectorTerm) -
         ("floor", "example.com/floor"),
     ],
 )
-def test_a_label_nobody_defines_is_compared_with_those_there_are(asked_for: str, meant: str) -> None:
+def test_an_undefined_label_that_resembles_an_existing_one_gets_a_hint(asked_for: str, meant: str) -> None:
     """SCH-169: well-known ones first, then the pool's."""
     result = plan(node_pool(labels={"example.com/floor": "2"}), pod("p", node_selector={asked_for: "x"}))
     text = f'incompatible requirements, label "{asked_for}" does not have known values'

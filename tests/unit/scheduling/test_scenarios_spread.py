@@ -82,7 +82,7 @@ def test_a_soft_spread_over_an_unknown_key_is_given_up() -> None:
     assert left(PlannedCluster(node_pool()).batch(app_pods(2, spread=[even("example.com/unknown", soft=True)]))) == []
 
 
-def test_no_selector_means_nobody_so_nobody_is_spread() -> None:
+def test_a_spread_without_a_selector_counts_no_pod() -> None:
     """S-151: kube-scheduler reads it so too."""
     cluster = PlannedCluster(node_pool())
     cluster.batch(app_pods(2, spread=[even(HOST, selector=None), even(selector=None)]))
@@ -114,7 +114,7 @@ def test_a_zone_that_only_a_node_has_counts_as_well(
 
 
 @pytest.mark.parametrize("there", [5, 3])
-def test_a_crowded_zone_blocks_no_other(there: int) -> None:
+def test_a_full_zone_blocks_no_other(there: int) -> None:
     """SCH-549: pods keep going to the emptiest domain, even while another is above the skew."""
     full = node_and_claim("old", {"cpu": "1m"}, labels={ZONE: "z1"})
     cluster = PlannedCluster(node_pool(), full, [running(f"old-{n}", "old") for n in range(there)])

@@ -42,7 +42,7 @@ def test_selectors_may_be_expressions(selector: LabelSelector) -> None:
     assert cluster.per_node() == [1, 1, 1]
 
 
-def test_an_empty_selector_counts_nobody() -> None:
+def test_an_empty_selector_counts_no_pod() -> None:
     """Unlike SCH-483: kube-scheduler counts no pod for a selector without a test, so nothing is ever uneven."""
     cluster = PlannedCluster(node_pool())
     result = cluster.batch(app_pods(4, spread=[even(HOST, selector=LabelSelector()), even(selector=LabelSelector())]))
@@ -102,7 +102,7 @@ def test_nodes_a_pod_may_not_use_are_domains_when_affinity_is_ignored(policy: st
     [("Honor", False, {"z1": 4}), ("Honor", True, {"z1": 2, "z2": 2}), ("Ignore", False, {"z1": 1})],
     ids=["honour", "honour-tolerating", "ignore"],
 )
-def test_a_tainted_pool_offers_domains_to_those_who_tolerate_it(
+def test_a_tainted_pool_offers_domains_to_pods_that_tolerate_it(
     policy: str, tolerated: bool, expected: dict[str, int]
 ) -> None:
     """SCH-491"""

@@ -125,7 +125,7 @@ def test_pods_that_follow_themselves_begin_where_they_may() -> None:
     assert cluster.counts() == {"z3": 3}
 
 
-def test_several_nodes_of_one_company_are_all_in_one_zone() -> None:
+def test_several_nodes_of_pods_with_affinity_to_each_other_are_all_in_one_zone() -> None:
     """SCH-556 Beyond: the reference may begin a second zone while the first is still open."""
     cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(12, {"cpu": "1"}, affinity=beside(to(key=ZONE))))) == []
@@ -134,7 +134,7 @@ def test_several_nodes_of_one_company_are_all_in_one_zone() -> None:
     assert list(cluster.counts().values()) == [18]
 
 
-def test_only_the_first_of_a_company_may_begin_a_zone() -> None:
+def test_only_the_first_pod_of_an_affinity_group_may_choose_a_zone() -> None:
     """S-178 differs from the reference, which buys in both zones: kube-scheduler lets a pod begin only where no pod it means is
     anywhere, so the second node would stay empty.
     """
@@ -148,7 +148,7 @@ def test_only_the_first_of_a_company_may_begin_a_zone() -> None:
 
 
 @pytest.mark.parametrize("bound", [False, True])
-def test_a_company_that_is_somewhere_begins_nowhere_else(bound: bool) -> None:
+def test_an_affinity_group_that_has_a_zone_opens_no_other(bound: bool) -> None:
     """SCH-556 as kube-scheduler reads it: also for pods that were there before."""
     there = [full("old", "z1"), *([running("first", "old")] if bound else [])]
     result = PlannedCluster(node_pool(), there).batch(
@@ -157,7 +157,7 @@ def test_a_company_that_is_somewhere_begins_nowhere_else(bound: bool) -> None:
     assert len(left(result)) == bound
 
 
-def test_a_pod_on_a_node_without_the_label_keeps_no_company_from_beginning() -> None:
+def test_a_pod_on_a_node_without_the_topology_label_does_not_count_for_affinity() -> None:
     """SCH-555 as kube-scheduler reads it: only pods in some domain count."""
     there = [
         node_and_claim("bare", {"cpu": "2"}, labels={"team": "x"}),
@@ -181,7 +181,7 @@ def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
 
 
 @pytest.mark.parametrize("key", [ZONE, HOST, KIND])
-def test_who_follows_nobody_waits(key: str) -> None:
+def test_a_pod_whose_affinity_matches_no_pod_waits(key: str) -> None:
     """S-179"""
     term = to("missing", key)
     result = PlannedCluster(node_pool()).batch(app_pods(10, affinity=beside(term)))
@@ -225,7 +225,7 @@ def test_followers_may_choose_among_zones_with_leaders() -> None:
     assert (cluster.domain_of("db-000"), set(cluster.counts(app="db")) <= {"z1", "z3"}) == ("z3", True)
 
 
-def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_node() -> None:
+def test_an_affinity_group_starts_on_an_existing_node_when_limits_allow_no_new_one() -> None:
     """SCH-555, SCH-233: the cheapest place is not tried for ever."""
     cluster = PlannedCluster(node_pool(limits={"nodes": 1}))
     pinned = app_pods(1, {"cpu": "500m"}, app="db", node_selector={KIND: "spot", ZONE: "z2"})
@@ -233,7 +233,7 @@ def test_a_company_begins_where_there_is_still_room_when_limits_leave_no_new_nod
     assert (cluster.per_node(), cluster.counts(KIND)) == ([4], {"spot": 4})
 
 
-def test_nobody_is_planned_on_the_strength_of_those_who_count_on_them() -> None:
+def test_no_pod_is_planned_by_affinity_to_pods_that_depend_on_it() -> None:
     """SCH-555: a follower by host comes only where a leader does, and so never opens a capacity type to its leaders."""
     cluster = PlannedCluster(node_pool())
     leaders = app_pods(2, {"cpu": "1"}, prefix="leader", spread=[even(KIND)], affinity=beside(to(key=KIND)))
@@ -363,7 +363,7 @@ def test_whom_a_term_means_depends_on_namespaces(fields: dict[str, object], mean
 # -- several at once ----------------------------------------------------------------------------------------------------
 
 
-def test_a_preferred_neighbour_yields_to_a_required_spread() -> None:
+def test_preferred_affinity_yields_to_a_required_spread() -> None:
     """S-186"""
     cluster = PlannedCluster(node_pool())
     result = cluster.batch(app_pods(3, spread=[even(HOST)], affinity=beside(wished=[to()])))
@@ -386,7 +386,7 @@ def test_terms_on_one_key_choose_a_domain_they_share() -> None:
     assert cluster.counts(app="web") == {"z2": 4}
 
 
-def test_a_spread_goes_on_where_the_neighbours_allow() -> None:
+def test_a_spread_continues_in_the_domains_that_affinity_allows() -> None:
     """SCH-520: zones taken by pods that repel these are no choice, but still bound the skew."""
     there = [full("a", "z3"), running("guard", "a", "guard", affinity=apart(to(key=ZONE)))]
     cluster = PlannedCluster(node_pool(), there)
@@ -417,7 +417,7 @@ def test_tolerating_more_than_others_opens_more_zones() -> None:
         pytest.param(apart(wished=[to()]), [1, 1, 1, 1], id="far"),
     ],
 )
-def test_wishes_about_others_are_kept_where_they_can(own: Affinity, expected: list[int]) -> None:
+def test_preferred_affinity_holds_where_it_can(own: Affinity, expected: list[int]) -> None:
     """SCH-251"""
     cluster = PlannedCluster(node_pool())
     assert left(cluster.batch(app_pods(4, affinity=own))) == []
@@ -425,7 +425,7 @@ def test_wishes_about_others_are_kept_where_they_can(own: Affinity, expected: li
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_a_wish_to_be_alone_costs_nobody_a_place(limit: int) -> None:
+def test_preferred_anti_affinity_leaves_no_pod_out(limit: int) -> None:
     """SCH-250c"""
     cluster = PlannedCluster(node_pool(limits={"nodes": limit}))
     result = cluster.batch(app_pods(4, affinity=apart(wished=[to()])))
@@ -433,7 +433,7 @@ def test_a_wish_to_be_alone_costs_nobody_a_place(limit: int) -> None:
 
 
 @pytest.mark.parametrize("key", [HOST, ZONE])
-def test_a_wish_for_neighbours_is_dropped_when_they_have_no_more_room(key: str) -> None:
+def test_preferred_affinity_is_dropped_when_the_domain_is_full(key: str) -> None:
     """SCH-250b"""
     cluster = PlannedCluster(in_zones("z1", "z2"), full("old", "z1"), running("leader", "old"))
     result = cluster.batch(app_pods(2, {"cpu": "1"}, app="db", affinity=beside(wished=[to(key=key)])))
@@ -442,7 +442,7 @@ def test_a_wish_for_neighbours_is_dropped_when_they_have_no_more_room(key: str) 
         assert cluster.counts(app="db") == {"z1": 2}
 
 
-def test_of_two_wishes_that_exclude_each_other_the_heavier_goes_first() -> None:
+def test_of_two_preferred_affinities_that_exclude_each_other_the_heavier_is_relaxed_first() -> None:
     """SCH-250b: as in the reference, so that the lighter one is kept."""
     there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "y")]
     cluster = PlannedCluster(node_pool(), there)
@@ -468,7 +468,7 @@ def test_several_terms_about_one_app_hold_at_once(terms: Sequence[PodAffinityTer
     assert (len(cluster.counts()), len(cluster.counts(KIND))) == (1, 1)
 
 
-def test_a_company_begins_in_the_cheapest_zone() -> None:
+def test_an_affinity_group_starts_in_the_cheapest_zone() -> None:
     """SCH-556 Beyond"""
     sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 1.0)]
     types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
@@ -476,7 +476,7 @@ def test_a_company_begins_in_the_cheapest_zone() -> None:
     assert asked(result, ZONE) == [("In", ("z2",))]
 
 
-def test_of_equally_crowded_zones_the_cheapest_is_first() -> None:
+def test_of_zones_with_equal_counts_the_cheapest_is_first() -> None:
     """SCH-548 Beyond"""
     sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 3.0), offering("on-demand", "z3", 1.0)]
     types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]

@@ -153,7 +153,7 @@ def test_a_type_that_attaches_enough_is_bought_for_many_volumes() -> None:
     assert (left(result), bought(result)) == ([], ["b"])
 
 
-def test_a_pod_with_more_volumes_than_any_node_attaches_is_told_so() -> None:
+def test_a_pod_with_more_volumes_than_any_node_attaches_gets_that_reason() -> None:
     result = plan(POOL, _known("t", 2), _with_disks(1, each=3), types=[_shape("t", 4)])
     assert left(result) == ["p0"]
     nearest = result.unschedulable[0].nearest_fit

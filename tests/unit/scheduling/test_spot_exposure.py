@@ -133,7 +133,7 @@ def test_pods_bound_to_a_zone_stay_there_and_the_plan_says_so() -> None:
     assert "6 spot nodes of NodePool np in a in z1, preferred at most 3" in line
 
 
-def test_the_wish_is_not_worth_any_price() -> None:
+def test_the_preference_is_not_worth_any_price() -> None:
     """Half again as dear is too much."""
     solution = plan(node_pool("np", SPOT), pods(6, ALONE), types=[sold("a", 0.10, 0.15)])
     assert places(solution) == {("a", "z1"): 6}

@@ -42,7 +42,7 @@ def test_no_more_nodes_are_planned_than_are_left(reserved_capacity: bool) -> Non
     assert (sizes(result), len(left(result))) == ([1, 1, 1], 2)
 
 
-def test_dearer_hosts_take_what_the_cheap_ones_do_not_hold() -> None:
+def test_more_expensive_hosts_take_what_the_cheap_ones_do_not_hold() -> None:
     result = plan(node_pool(), pods(5, TWO), types=[hosts("cheap", 2, 0.1, 3), hosts("dear", 2, 0.4, 3)])
     assert (bought(result), left(result)) == (["cheap"] * 3 + ["dear"] * 2, [])
 

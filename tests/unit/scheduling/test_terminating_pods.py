@@ -100,7 +100,7 @@ def test_daemonset_pods_keep_their_room_because_they_come_back() -> None:
     assert outcome(result) == (1, {})
 
 
-def test_room_that_the_scheduler_makes_by_preemption_is_not_promised_to_others() -> None:
+def test_room_made_by_preemption_is_not_given_to_other_pods() -> None:
     """SCH-040c: the pod that it is made for is left out, and its room with it."""
     status = {"conditions": (UNSCHEDULABLE,), "nominated_node_name": "n"}
     preemptor = pod("urgent", {"cpu": "2"}, status=status, priority=10)

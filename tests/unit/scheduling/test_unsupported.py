@@ -63,7 +63,7 @@ HARD = [
 
 
 @pytest.mark.parametrize(("spec", "category", "named"), HARD)
-def test_a_pod_with_an_unsupported_constraint_waits_and_is_told_which(
+def test_a_pod_with_an_unsupported_constraint_waits_and_its_reason_names_it(
     spec: dict[str, object], category: str, named: str
 ) -> None:
     """Neither existing nodes nor new ones take it; other pods are served (S-240, S-142).
@@ -95,7 +95,7 @@ def test_a_pod_with_an_unsupported_constraint_waits_and_is_told_which(
     ],
     ids=["soft-spread", "preferred-affinity", "preferred-anti-affinity", "init-port", "plain-volume"],
 )
-def test_what_can_be_given_up_or_asks_for_nothing_bars_nobody(spec: dict[str, object]) -> None:
+def test_a_preferred_or_empty_constraint_excludes_no_node(spec: dict[str, object]) -> None:
     """SCH-250"""
     assert sizes(plan(node_pool(), pod("p", **spec))) == [1]  # type: ignore[arg-type]
 
@@ -181,7 +181,7 @@ def test_whom_a_pod_repels_depends_on_namespaces(term: dict[str, object], closed
     assert bool(existing(result)) is not closed
 
 
-def test_a_finished_pod_repels_nobody() -> None:
+def test_anti_affinity_of_a_finished_pod_does_not_count() -> None:
     guard = pod("guard", node_name="a", status={"phase": "Succeeded"}, **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
     assert existing(plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w"))) == {"a": 1}
 

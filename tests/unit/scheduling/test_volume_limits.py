@@ -59,7 +59,7 @@ def test_pods_that_share_a_claim_all_fit() -> None:
     assert empty.with_pods(hundred).count_fitting([mounts(f"x{number}") for number in range(20)]) == 9
 
 
-def test_who_adds_nothing_is_welcome_where_there_is_too_much() -> None:
+def test_a_pod_without_new_volumes_fits_on_a_node_beyond_its_limit() -> None:
     """The scheduler lets such a pod in; a limit that came late must not keep it from its volume."""
     full = VolumeUsage({DRIVER: 1}, mounts("a", "b"))
     assert full.count_fitting([mounts("a"), mounts("b", "a"), mounts("c")]) == 2
@@ -143,7 +143,7 @@ def test_a_volume_that_cannot_be_resolved_fails_its_pod_before_any_node_is_tried
     assert (left(result), categories(result)) == (["p"], {"volume"})
 
 
-def test_a_node_that_has_not_told_yet_allows_what_others_of_its_type_do() -> None:
+def test_a_node_without_a_csi_node_allows_as_many_volumes_as_others_of_its_type() -> None:
     other_node = node_and_claim("a", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})
     starting = node_and_claim("b", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"}, initialized=False)
     ready = node_and_claim("c", {"cpu": 4}, labels={labels.INSTANCE_TYPE: "large"})

@@ -204,7 +204,7 @@ def web(name: str, spec: PodSpec | None = None) -> Pod:
 
 
 class TestSpread:
-    def test_a_crowded_zone_is_refused(self) -> None:
+    def test_a_full_zone_is_refused(self) -> None:
         on = board(node("a", zone="a"), node("b", "100m", zone="b"), a=web("one"))
         assert where(on, web("two", spread(ZONE))) == "b"
         on.add_pod(to_pod_info(web("two")), "b")
@@ -216,7 +216,7 @@ class TestSpread:
         on.add_pod(to_pod_info(pod("another", "3")), "b")
         assert where(on, web("one", spread(ZONE))) == "a"
 
-    def test_an_empty_selector_counts_nobody(self) -> None:
+    def test_an_empty_selector_counts_no_pod(self) -> None:
         on = board(node("a", zone="a"), a=web("one"))
         assert where(on, web("two", spread(ZONE, min_domains=2, label_selector=LabelSelector()))) == "a"
 

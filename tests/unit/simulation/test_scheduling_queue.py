@@ -123,7 +123,7 @@ class _BothQueues:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_queue_tries_the_pods_that_a_look_through_all_of_them_finds(seed: int) -> None:
+def test_the_queue_tries_the_pods_that_a_scan_of_all_pods_finds(seed: int) -> None:
     """Chosen by dice: what can go wrong takes dozens of steps, more than hypothesis makes of short lists."""
     dice = random.Random(seed)
     queues = _BothQueues()

@@ -154,7 +154,7 @@ def test_waiting_for_what_never_comes_ends_in_time() -> None:
     assert 90 <= play(story) <= 91
 
 
-def test_what_goes_wrong_in_a_story_is_raised_as_it_was() -> None:
+def test_an_error_in_a_test_is_raised_unchanged() -> None:
     async def story(stage: SimulatedCluster) -> None:
         await stage.scale("nobody", 1)
 

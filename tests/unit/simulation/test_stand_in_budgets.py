@@ -106,7 +106,7 @@ async def _web(world: World, replicas: int) -> list[str]:
     return [pod.metadata.name for pod in await world.pods()]
 
 
-def test_an_eviction_that_comes_to_nothing_is_forgotten_after_two_minutes() -> None:
+def test_an_eviction_without_effect_is_forgotten_after_two_minutes() -> None:
     async def story(world: World) -> list[tuple[int, int]]:
         names = await _web(world, 3)
         await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=1))
@@ -156,7 +156,7 @@ def test_a_status_that_is_right_is_not_written_again() -> None:
     assert play(story)
 
 
-def test_a_budget_whose_status_somebody_overwrites_is_counted_again() -> None:
+def test_a_pdb_whose_status_is_overwritten_is_counted_again() -> None:
     async def story(world: World) -> int:
         await _web(world, 2)
         await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(min_available=1))

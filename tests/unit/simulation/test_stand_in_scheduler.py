@@ -33,7 +33,7 @@ def test_a_pod_that_fits_is_bound() -> None:
     assert play(story) == {"web": "n1"}
 
 
-def test_a_pod_that_fits_nowhere_is_told_so_once_and_bound_when_a_node_comes() -> None:
+def test_a_pod_that_fits_nowhere_is_marked_unschedulable_once_and_bound_when_a_node_comes() -> None:
     async def story(world: World) -> tuple[Condition | None, str, str, dict[str, str]]:
         await world.add_node(node("small", "500m"))
         await world.kube.create(kinds.POD, pod("web"))
@@ -140,7 +140,7 @@ def test_a_failed_bind_is_tried_again() -> None:
     assert play(story) == {"web": "n1"}
 
 
-def test_two_runs_of_the_same_story_leave_the_same_log() -> None:
+def test_two_runs_of_the_same_test_leave_the_same_log() -> None:
     async def story(world: World) -> list[tuple[str, str, str, str]]:
         log: list[tuple[str, str, str, str]] = []
 

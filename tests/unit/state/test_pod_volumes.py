@@ -20,7 +20,7 @@ def will_do(pod_volumes: PodVolumes, **offered: str) -> bool:
 
 
 @pytest.mark.parametrize(("objects", "text"), FAULTS)
-def test_a_pod_whose_claim_cannot_be_used_is_told_why(objects: tuple[Wire, ...], text: str) -> None:
+def test_a_pod_whose_volume_claim_cannot_be_used_gets_the_reason(objects: tuple[Wire, ...], text: str) -> None:
     """S-130, SCH-450"""
     (fault,) = data(*objects).claim_errors
     assert fault.startswith(text)
@@ -33,7 +33,7 @@ def test_a_bound_claim_needs_no_class(name: str | None) -> None:
     assert data(pvc("data", "v", name), pv("v")).claim_errors == ()
 
 
-def test_of_several_faults_of_a_claim_the_first_in_order_is_told() -> None:
+def test_of_several_faults_of_a_claim_the_first_in_order_is_reported() -> None:
     """SCH-450: deletion comes before the phase, the phase before the volume."""
     (fault,) = data(pvc("data", "v", phase="Lost", deleted=True)).claim_errors
     assert fault.startswith("persistentvolumeclaim is being deleted")
@@ -41,7 +41,7 @@ def test_of_several_faults_of_a_claim_the_first_in_order_is_told() -> None:
     assert fault.startswith("persistentvolumeclaim bound to non-existent")
 
 
-def test_every_claim_with_a_fault_is_told_and_a_pod_next_to_it_is_fine() -> None:
+def test_every_claim_with_a_fault_is_reported_and_a_pod_next_to_it_is_fine() -> None:
     """S-142"""
     one, other = user("p", "data", "gone", "data", "also-gone"), user("q", "data")
     volumes = snapshot(one, other, list(BOUND)).volumes

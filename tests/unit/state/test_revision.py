@@ -29,7 +29,7 @@ def later(obj: msgspec.Struct, **fields: object) -> msgspec.Struct:
     return msgspec.structs.replace(obj, metadata=meta, **fields)
 
 
-def test_versions_alone_are_no_news() -> None:
+def test_a_new_resource_version_alone_does_not_move_the_revision() -> None:
     """Kubelets and controllers write every few seconds what was there already."""
     state = filled()
     before = state.revision
@@ -63,7 +63,7 @@ CHANGES: dict[str, Callable[[ClusterState], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_decisions_read_is_news(change: str) -> None:
+def test_changes_that_decisions_read_move_the_revision(change: str) -> None:
     """DIS §8.4 Beyond: whatever may change the answer."""
     state = filled()
     before = state.revision

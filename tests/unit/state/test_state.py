@@ -211,7 +211,7 @@ def test_a_repelling_pod_that_goes_is_counted_no_more() -> None:
     )
 
 
-def test_bound_pods_are_counted_by_look_and_node() -> None:
+def test_bound_pods_are_counted_by_signature_and_node() -> None:
     """SCH-500: what is finished or on its way out does not count."""
     web = {"labels": {"app": "web"}}
     cluster_state = state(

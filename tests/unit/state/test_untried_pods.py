@@ -61,7 +61,7 @@ def test_untried_siblings_of_a_marked_pod_are_pending_and_in_one_group_with_it()
     assert len(state.snapshot().pod_groups) == 1
 
 
-def test_nobody_is_pending_before_the_scheduler_has_marked_one() -> None:
+def test_no_pod_is_pending_before_the_scheduler_has_marked_one() -> None:
     assert pending(cluster(untried("a"), untried("b"))) == []
 
 
@@ -82,7 +82,7 @@ def test_siblings_stay_pending_until_they_are_tried_although_the_marked_one_foun
     assert pending(state) == []
 
 
-def test_who_comes_after_all_of_them_found_a_place_is_left_to_the_scheduler() -> None:
+def test_a_pod_that_comes_after_all_siblings_were_bound_is_left_to_the_scheduler() -> None:
     """Nobody may have asked for the pending pods since."""
     first = untried("a")
     state = cluster(marked(first))
@@ -126,7 +126,7 @@ def test_siblings_of_a_pod_that_the_scheduler_makes_room_for_are_left_to_it() ->
         "the scheduler said something else",
     ],
 )
-def test_who_the_scheduler_could_tell_apart_is_no_sibling(other: Pod) -> None:
+def test_pods_that_the_scheduler_distinguishes_are_no_siblings(other: Pod) -> None:
     assert pending(cluster(marked(untried("a")), other)) == ["a"]
 
 
@@ -149,7 +149,7 @@ class Watched:
         return list(self.asked)
 
 
-def test_the_first_mark_asks_for_all_siblings_and_later_marks_for_nobody() -> None:
+def test_the_first_mark_makes_all_siblings_pending_and_later_marks_none() -> None:
     """SCH-001, SCH-006: each of them extends the batch once, when it becomes pending."""
     watched = Watched()
     first, second, third = untried("a"), untried("b"), untried("c")
@@ -159,7 +159,7 @@ def test_the_first_mark_asks_for_all_siblings_and_later_marks_for_nobody() -> No
     assert watched.change(None, untried("d")) == ["uid-d"]
 
 
-def test_a_mark_is_news_of_a_pod_that_was_not_pending_before() -> None:
+def test_a_mark_triggers_a_pass_for_a_pod_that_was_not_pending_before() -> None:
     watched = Watched()
     first, gated = untried("a"), untried("b", scheduling_gates=(PodSchedulingGate(name="quota"),))
     watched.change(None, gated)
@@ -168,7 +168,7 @@ def test_a_mark_is_news_of_a_pod_that_was_not_pending_before() -> None:
     assert watched.change(gated, freed) == ["uid-b"]
 
 
-def test_a_nomination_of_an_untried_sibling_asks_for_nobody_and_a_new_label_does() -> None:
+def test_a_nomination_of_an_untried_sibling_triggers_no_pass_and_a_new_label_does() -> None:
     watched = Watched()
     watched.change(None, marked(untried("a")))
     second = untried("b")
@@ -181,7 +181,7 @@ def test_a_nomination_of_an_untried_sibling_asks_for_nobody_and_a_new_label_does
     assert watched.change(given, annotated) == ["uid-b"]
 
 
-def test_a_mark_is_no_news_of_a_pod_that_was_pending_since_a_sibling_that_is_bound_by_now() -> None:
+def test_a_mark_triggers_no_pass_for_a_pod_that_a_meanwhile_bound_sibling_made_pending() -> None:
     watched = Watched()
     first, second = untried("a"), untried("b")
     for each in (first, second, untried("c")):
@@ -191,7 +191,7 @@ def test_a_mark_is_no_news_of_a_pod_that_was_pending_since_a_sibling_that_is_bou
     assert watched.change(second, marked(second)) == []
 
 
-def test_each_mark_is_news_while_the_scheduler_makes_room_by_preemption() -> None:
+def test_each_mark_triggers_a_pass_while_the_scheduler_preempts() -> None:
     watched = Watched()
     first, second = untried("a"), untried("b")
     for each in (first, second, untried("c")):
@@ -205,7 +205,7 @@ def test_each_mark_is_news_while_the_scheduler_makes_room_by_preemption() -> Non
     "label",
     ["batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"],
 )
-def test_pods_of_one_workload_that_only_a_number_tells_apart_are_siblings(label: str) -> None:
+def test_pods_of_one_workload_that_differ_only_in_an_index_are_siblings(label: str) -> None:
     """SCH-040a: what the scheduler says of one pod of an indexed Job holds for the others; each keeps its own labels."""
     first, second = (untried(name, meta={"labels": {"app": "web", label: name}}) for name in ("a", "b"))
     state = cluster(marked(first), second, untried("c", meta={"labels": {"app": "other", label: "c"}}))

@@ -134,13 +134,13 @@ def test_a_picture_stays_as_it_was() -> None:
     assert (dict(after.services["default"]), set(after.owners)) == ({"a": {"rev": "1"}}, set())
 
 
-def test_a_service_that_lost_its_selector_selects_nobody() -> None:
+def test_a_service_that_lost_its_selector_selects_no_pod() -> None:
     selector_index = index(service("a", {"app": "web"}))
     selector_index.set_service(service("a", None))
     assert fellows(selector_index) == ()
 
 
-def test_an_owner_without_a_uid_owns_nobody() -> None:
+def test_an_owner_without_a_uid_owns_no_pod() -> None:
     """Such as a manifest: pods without a controller are not its own."""
     nameless = SelectorWorkload(spec=selector_workload("web", WEB).spec)
     assert fellows(index(nameless)) == ()

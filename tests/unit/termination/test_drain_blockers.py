@@ -83,7 +83,7 @@ CLOSED = budget("keep", {"app": "shop"}, max_unavailable=0)
         "foreign-finalizers",
     ],
 )
-def test_a_pod_is_told_by_what_keeps_it(subject: Pod, sentence: str) -> None:
+def test_a_pod_is_named_with_what_blocks_it(subject: Pod, sentence: str) -> None:
     assert told(subject) == ([sentence] if sentence else [])
 
 
@@ -95,7 +95,7 @@ def test_a_budget_is_named_once_the_server_has_refused_for_its_sake() -> None:
     ]
 
 
-def test_a_pod_with_two_budgets_is_told_that_this_never_works() -> None:
+def test_a_pod_with_two_pdbs_is_reported_as_never_evictable() -> None:
     """DIS-080: whatever they allow."""
     budgets = (CLOSED, budget("also", {"app": "shop"}, max_unavailable="100%"))
     assert told(pod("p", node_name="n", meta=SHOP), budgets=budgets, refusal=SEVERAL) == [
@@ -103,7 +103,7 @@ def test_a_pod_with_two_budgets_is_told_that_this_never_works() -> None:
     ]
 
 
-def test_a_refusal_no_budget_explains_is_told_in_the_servers_words() -> None:
+def test_a_refusal_that_no_pdb_explains_is_reported_in_the_servers_words() -> None:
     """Another webhook may refuse as well, and a budget that lets unhealthy pods go is not to blame (DIS-084)."""
     lenient = budget("keep", {"app": "shop"}, max_unavailable=0, unhealthy_pod_eviction_policy="AlwaysAllow")
     unready = {"conditions": (Condition(type="Ready", status="False"),)}
@@ -142,7 +142,7 @@ def test_a_volume_is_named_with_its_claim_and_whom_it_waits_for() -> None:
     )
 
 
-def test_an_instance_is_told_with_the_clouds_error() -> None:
+def test_an_instance_is_named_with_the_clouds_error() -> None:
     assert blockers.instance_blocker("aws:///i-1", None) == "instance aws:///i-1 is still shutting down"
     assert blockers.instance_blocker("aws:///i-1", RuntimeError("zone is shifted away")) == (
         "the cloud does not end instance aws:///i-1: zone is shifted away"

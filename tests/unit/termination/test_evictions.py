@@ -134,7 +134,7 @@ async def test_pods_leave_their_node_the_cheapest_first(cluster: VirtualCluster)
 
 
 @in_virtual_time
-async def test_a_refused_pod_is_asked_for_with_pauses_that_grow_to_ten_seconds(cluster: VirtualCluster) -> None:
+async def test_a_refused_eviction_is_retried_with_pauses_that_grow_to_ten_seconds(cluster: VirtualCluster) -> None:
     """DIS-035: a tenth of a second at first."""
     await cluster.start()
 
@@ -258,7 +258,9 @@ async def test_a_fault_is_logged_once_and_a_refusal_never(cluster: VirtualCluste
     ids=["command", "K15-464: repair", "by-hand"],
 )
 @in_virtual_time
-async def test_an_evicted_pod_is_told_why_its_node_goes(cluster: VirtualCluster, given: str, reason: str) -> None:
+async def test_an_evicted_pod_gets_an_event_with_the_reason_of_its_node(
+    cluster: VirtualCluster, given: str, reason: str
+) -> None:
     """DIS-S304, DIS-534, OPS-445; OPS-523, DIS-399: the event `Evicted` has the reason.
 
     OPS-M13: without a reason on the claim, Forceful Termination is counted.
@@ -283,7 +285,7 @@ async def _has_event(cluster: VirtualCluster) -> bool:
 
 
 @in_virtual_time
-async def test_a_node_whose_claim_nobody_knows_gives_no_reason(cluster: VirtualCluster) -> None:
+async def test_a_node_of_an_unknown_claim_gives_no_reason(cluster: VirtualCluster) -> None:
     """DIS-534"""
     await cluster.start()
     evictor(cluster, Server()).set_pods(node("n", {}), pods_of("n", 1))
@@ -301,7 +303,7 @@ async def test_a_node_whose_claim_nobody_knows_gives_no_reason(cluster: VirtualC
     ids=["DIS-092", "DIS-093", "DIS-094"],
 )
 @in_virtual_time
-async def test_a_pod_is_told_what_its_annotation_does(
+async def test_a_pod_gets_an_event_about_the_effect_of_its_annotation(
     cluster: VirtualCluster, value: str, type_: str, reason: str
 ) -> None:
     """OPS-528, OPS-529; OPS-E9, API-S222: an invalid value gets a Warning event and protects nothing."""

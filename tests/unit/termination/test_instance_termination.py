@@ -32,7 +32,7 @@ async def test_a_cloud_that_cannot_delete_keeps_the_finalizer(cluster: VirtualCl
 
 
 @in_virtual_time
-async def test_an_instance_that_shuts_down_slowly_is_asked_about_every_five_seconds(cluster: VirtualCluster) -> None:
+async def test_an_instance_that_shuts_down_slowly_is_polled_every_five_seconds(cluster: VirtualCluster) -> None:
     """DIS-S313, OPS-L33, DIS-039: until the provider reports it gone."""
     cluster.cloud.lingers = 8
     await ready(cluster)

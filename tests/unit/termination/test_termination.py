@@ -146,7 +146,7 @@ async def test_a_pod_the_watch_has_not_shown_yet_is_drained_all_the_same(cluster
 
 
 @in_virtual_time
-async def test_who_is_evicted_and_who_is_not(cluster: VirtualCluster) -> None:
+async def test_which_pods_are_evicted(cluster: VirtualCluster) -> None:
     """Pods that tolerate the taint, mirror pods and finished pods stay.
 
     DIS-S296, DIS-S297, DIS-S298, DIS-S299, DIS-008, DIS-009, DIS-011, DIS-520

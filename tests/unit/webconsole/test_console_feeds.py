@@ -173,7 +173,7 @@ async def test_a_stream_too_many_is_answered_with_503(monkeypatch: pytest.Monkey
 
 
 @in_virtual_time
-async def test_a_document_that_cannot_be_made_is_tried_again_after_growing_pauses_and_the_page_is_told(
+async def test_a_document_that_cannot_be_built_is_retried_after_growing_pauses_and_the_page_shows_that(
     cluster: VirtualCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, make = Moving(), console_feed.console_document
@@ -207,7 +207,7 @@ async def test_a_document_that_cannot_be_made_is_tried_again_after_growing_pause
 
 
 @in_virtual_time
-async def test_an_assessment_that_fails_leaves_the_document_current_and_is_told(
+async def test_an_assessment_that_fails_leaves_the_document_current_and_is_reported(
     cluster: VirtualCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> Assessment:

@@ -95,7 +95,7 @@ async def test_a_replica_that_does_not_lead_shows_the_cluster_and_says_where_the
 
 
 @in_virtual_time
-async def test_a_replica_that_does_not_lead_knows_the_prices_of_overlays_and_writes_nothing(
+async def test_a_replica_that_does_not_lead_applies_prices_of_overlays_and_writes_nothing(
     cluster: VirtualCluster,
 ) -> None:
     await cluster.node_class()

@@ -201,7 +201,7 @@ async def test_the_page_gets_the_figures_of_the_cluster() -> None:
     assert [budget["reason"] for budget in document["pools"][0]["budgets"]] == list(DisruptionReason)
 
 
-async def test_before_the_first_objects_the_page_is_told_to_wait() -> None:
+async def test_before_the_first_objects_the_page_gets_an_answer_to_wait() -> None:
     options = planning_options.disruption_options(Settings())
     waiting = ConsoleParts(ConsoleFeeds(StagedSource(None), options), SecretLinkAccess(SECRET, "me"), explain)
     async with browser(waiting) as client:
@@ -225,7 +225,7 @@ async def test_a_viewer_gets_the_present_document_and_then_the_one_with_reasons(
         await news.aclose()  # type: ignore[attr-defined]
 
 
-async def test_people_who_see_the_same_share_one_feed_which_ends_when_nobody_asks(
+async def test_viewers_with_the_same_view_share_one_feed_which_ends_with_the_last_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = parts()
@@ -345,7 +345,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert f"--port={port}: Address already in use; choose another, or 0 for a free one" in done.stderr
 
 
-async def test_it_listens_on_loopback_and_ends_while_somebody_watches() -> None:
+async def test_it_listens_on_loopback_and_stops_while_a_viewer_is_connected() -> None:
     shown = await ready(parts())
     async with (
         asyncio.timeout(60),

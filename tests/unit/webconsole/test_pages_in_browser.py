@@ -82,7 +82,7 @@ def test_a_node_is_found_explained_and_kept_with_the_keyboard_alone(chromium: An
     visit.close()
 
 
-def test_a_link_opens_the_same_view_for_somebody_else(chromium: Any, story: str) -> None:
+def test_a_link_opens_the_same_view_for_another_user(chromium: Any, story: str) -> None:
     visit = Visit(chromium, story)
     visit.go("nodes")
     visit.page.select_option("select", "zone")

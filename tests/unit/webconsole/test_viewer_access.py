@@ -68,7 +68,7 @@ async def test_other_kinds_of_credentials_are_none() -> None:
         assert (await client.get("/api/view", headers={"Cookie": "token=admin"})).status_code == 401
 
 
-async def test_who_may_list_everything_sees_everything() -> None:
+async def test_a_viewer_who_may_list_everything_sees_everything() -> None:
     shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "admin") as client:
         seen = await document(shown, client)
@@ -79,7 +79,7 @@ async def test_who_may_list_everything_sees_everything() -> None:
         assert (session["user"], session["hidden"]) == ("admin", [])
 
 
-async def test_who_may_list_the_pods_of_one_namespace_sees_these_and_no_trace_of_anything_else() -> None:
+async def test_a_viewer_who_may_list_the_pods_of_one_namespace_sees_these_only() -> None:
     """Nothing a user may not `kubectl get` is shown."""
     shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "shopkeeper") as client:
@@ -96,7 +96,7 @@ async def test_who_may_list_the_pods_of_one_namespace_sees_these_and_no_trace_of
         assert (await client.get("/api/session")).json()["hidden"][:3] == ["nodes", "nodeclaims", "nodepools"]
 
 
-async def test_who_may_list_nodes_alone_sees_nodes_without_pods_claims_and_pools() -> None:
+async def test_a_viewer_who_may_list_nodes_alone_sees_nodes_without_pods_claims_and_pools() -> None:
     shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "operator") as client:
         seen = await document(shown, client)
@@ -106,7 +106,7 @@ async def test_who_may_list_nodes_alone_sees_nodes_without_pods_claims_and_pools
         assert "claim-n-hidden" not in json.dumps(seen)
 
 
-async def test_the_history_needs_the_right_to_list_everything_it_tells_of() -> None:
+async def test_the_history_needs_the_right_to_list_all_its_kinds() -> None:
     shown = reviewed_parts(ReviewingServer())
     async with browser(shown, "almost") as client:
         assert [row["name"] for row in (await document(shown, client))["nodes"]] == ["n-hidden"]
@@ -176,7 +176,7 @@ async def test_more_namespaces_than_are_asked_about_at_once_are_asked_about_one_
     assert asked == [MAX_NAMESPACES, MAX_NAMESPACES + 1, MAX_NAMESPACES + 1, MAX_NAMESPACES + 2]
 
 
-async def test_who_may_list_pods_of_many_namespaces_sees_those_of_the_first_hundred() -> None:
+async def test_a_viewer_who_may_list_pods_of_many_namespaces_sees_the_first_hundred() -> None:
     server, clock = ReviewingServer(), Clock()
     names = tuple(f"team-{number:03}" for number in range(MAX_NAMESPACES + 50))
     server.rights["shopkeeper"] = frozenset(("pods", name) for name in names)
@@ -223,7 +223,7 @@ async def test_the_page_says_that_namespaces_have_not_been_checked_yet() -> None
         assert said not in (await client.get("/api/session")).json()["hidden"]
 
 
-async def test_who_may_list_pods_of_a_namespace_not_asked_about_yet_is_told_to_try_again() -> None:
+async def test_a_viewer_of_a_namespace_that_is_not_checked_yet_gets_an_answer_to_try_again() -> None:
     clock = Clock()
     others = tuple(f"team-{number}" for number in range(MAX_NAMESPACES))
     async with browser(reviewed_parts(ReviewingServer(), clock, (*others, "shop")), "shopkeeper") as client:
@@ -269,7 +269,7 @@ async def test_made_up_tokens_are_asked_about_a_few_at_a_time() -> None:
     assert server.asked.count("TokenReview") == 32
 
 
-async def test_while_the_api_server_is_down_nobody_is_let_in_and_it_is_asked_again() -> None:
+async def test_while_the_api_server_is_down_no_viewer_is_let_in_and_checks_are_retried() -> None:
     server = ReviewingServer(is_down=True)
     async with browser(reviewed_parts(server), "admin") as client:
         refused = await client.get("/api/session")
@@ -279,7 +279,7 @@ async def test_while_the_api_server_is_down_nobody_is_let_in_and_it_is_asked_aga
         assert (await client.get("/api/session")).status_code == 200
 
 
-async def test_an_action_is_done_with_the_token_of_whoever_asks() -> None:
+async def test_an_action_uses_the_token_of_the_viewer() -> None:
     done: list[tuple[str, str, object]] = []
 
     class Acting:

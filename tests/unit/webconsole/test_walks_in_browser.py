@@ -222,7 +222,7 @@ def test_an_opened_action_is_the_link_to_it(chromium: Any, busy: str) -> None:
 # -- history ------------------------------------------------------------------------------------------------------------------
 
 
-def test_decisions_of_a_history_stand_beside_interruptions_and_failures(chromium: Any, tmp_path: Path) -> None:
+def test_decisions_of_a_history_are_shown_beside_interruptions_and_failures(chromium: Any, tmp_path: Path) -> None:
     store = HistoryStore(tmp_path / "history.db", HistoryBounds(timedelta(days=90), 2**30))
     before, after = (NodeFacts("gone", "np", "l", "z1", "spot", 4.0, 7, 0.5),), (NodeFacts("new", "np", "m"),)
     text = "-1 node +1 node (underutilized)"
@@ -286,7 +286,7 @@ def test_people_sign_in_with_a_token_and_see_what_they_may_list(chromium: Any) -
         visit.close()
 
 
-def test_who_gets_rights_after_signing_in_tries_again_with_the_same_token(chromium: Any) -> None:
+def test_a_viewer_who_gets_rights_after_signing_in_tries_again_with_the_same_token(chromium: Any) -> None:
     server, clock = ReviewingServer(), Clock()
     given = console_input(*CLUSTER)
     access = KubernetesAccess(server, lambda: NAMESPACES, lambda: clock.now)  # type: ignore[arg-type]

@@ -114,7 +114,7 @@ def test_types_without_devices_are_counted_in_the_reason() -> None:
     assert "no instance type" in details(result)
 
 
-def test_a_type_with_enough_devices_that_do_not_go_together_is_told_apart() -> None:
+def test_a_type_with_enough_devices_that_do_not_go_together_is_distinguished() -> None:
     """K15-171: the devices are there, and no allocation of them meets the claim."""
     apart = with_devices(shape("apart", ROOM), slice_spec(device("a", {"link": "1"}), device("b", {"link": "2"})))
     pair = claim_template("pair", exactly("r", 2), constraints=[same("link")])

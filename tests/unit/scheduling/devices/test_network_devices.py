@@ -147,7 +147,7 @@ def test_a_place_where_no_node_can_be_is_not_taken() -> None:
     assert existing(decided(rack, there, of_template("p", "one"))) == {"n": 1}
 
 
-def test_a_device_may_say_itself_who_reaches_it() -> None:
+def test_slices_may_select_nodes_per_device() -> None:
     """K15-172 leaves that out; kube-scheduler reads it."""
     far = device("a", node_selector=where(labels.ZONE, "z2"))
     spec = slice_spec(far, device("b", all_nodes=True), pool="mixed", per_device_node_selection=True)

@@ -65,7 +65,7 @@ def test_a_gang_that_fits_is_planned_like_any_other_pods() -> None:
     assert {claim.claim.metadata.annotations[labels.GANG] for claim in alone.new_claims} == {"PodGroup default/a"}
 
 
-def test_nothing_is_bought_for_a_gang_that_limits_cannot_hold_and_the_reason_says_who_is_missing() -> None:
+def test_nothing_is_bought_for_a_gang_that_limits_cannot_hold_and_the_reason_names_the_missing_pods() -> None:
     result = plan(node_pool(limits={"cpu": "6"}), gang("a", 4, ONE), types=one_pod_types())
     assert (bought(result), len(left(result)), categories(result)) == ([], 4, {"gang"})
     assert details(result) == (

@@ -10,8 +10,9 @@ commands lead from the cluster as it is straight to the end. Each step costs one
 ``_MAX_STEPS`` are made. This is skipped if budgets limit the search, if commands await validation (they must stay comparable),
 or if drift moves pods in the same pass.
 
-A follow-up step may be worth it only because the steps before it made its NodePool cheaper. Its nodes stay in this pass, and take
-no pods in it: they would move twice.
+A follow-up step may be worth it only because the steps before it made its NodePool cheaper. Nodes of it that took pods in this
+pass go with the nodes that these pods are from, if all of them are worth it together. Otherwise its nodes stay in this pass, and
+take no pods in it: they would move twice.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class Consolidation:
             commands = self._improved_if_few(candidates, commands)
             if not result.limited_by_budgets:
                 pricing = CommandPricing(self._scoring, simulation.arrivals)
-                merged = self._with_follow_up_steps(candidates, commands, pricing)
+                closed_to_pods = self._preceding.closed_to_pods
+                merged = self._with_follow_up_steps(candidates, commands, pricing, closed_to_pods)
                 commands = self._without_pods_on_nodes_that_go_next(candidates, merged, pricing)
                 rejections |= merged.too_small_now
         nodes = {candidate.key: candidate.state_node for candidate in candidates}
@@ -140,21 +142,26 @@ class Consolidation:
         hosts = {placed.node_key for command in merged.commands for placed in command.placed_on_existing}
         if not going_next & hosts:
             return merged.commands
-        simulation = simulate(self._prepared, self._preceding.closed_to_pods | going_next)
-        others = self._with_follow_up_steps(candidates, self._search(candidates, simulation, ()).commands, pricing)
+        closed_to_pods = self._preceding.closed_to_pods | going_next
+        first = self._search(candidates, simulate(self._prepared, closed_to_pods), ()).commands
+        others = self._with_follow_up_steps(candidates, first, pricing, closed_to_pods)
         is_as_good = _total_saving(others.commands) >= _total_saving(merged.commands) - _ROUNDING
         return others.commands if is_as_good else merged.commands
 
     def _with_follow_up_steps(
-        self, candidates: Sequence[Candidate], first: tuple[Command, ...], pricing: CommandPricing
+        self,
+        candidates: Sequence[Candidate],
+        first: tuple[Command, ...],
+        pricing: CommandPricing,
+        closed_to_pods: frozenset[str],
     ) -> _MergedSteps:
-        """The moves merged with those that would follow once they are done."""
+        """The moves merged with those that would follow once they are done, which take no pods to the closed nodes either."""
         best = _MergedSteps(first)
         steps = [*first]
         snapshot, step = self._prepared.snapshot, (*self._preceding.commands, *first)
         for _ in range(_MAX_STEPS if first else 0):
             snapshot = after_commands(snapshot, step, self._prepared.indexes)
-            step = self._next_step(snapshot)
+            step = self._next_step(snapshot, closed_to_pods)
             if not step:
                 break
             steps += step
@@ -168,7 +175,7 @@ class Consolidation:
             best = _MergedSteps(composed)
         return best
 
-    def _next_step(self, snapshot: ClusterSnapshot) -> tuple[Command, ...]:
+    def _next_step(self, snapshot: ClusterSnapshot, closed_to_pods: frozenset[str]) -> tuple[Command, ...]:
         """What consolidation would do next, on a projected snapshot."""
         context = replace(self._prepared.context, pending_commands=())
         problem = replace(self._prepared.problem, snapshot=snapshot, context=context)
@@ -176,8 +183,9 @@ class Consolidation:
         candidates, _ = consolidation_candidates(prepared)
         if not candidates:
             return ()
-        later = Consolidation(prepared, RemainingBudgets(snapshot, context.now), PrecedingCommands())
-        result = later._search(candidates, simulate(prepared), ())
+        preceding = PrecedingCommands(closed_to_pods=closed_to_pods)
+        later = Consolidation(prepared, RemainingBudgets(snapshot, context.now), preceding)
+        result = later._search(candidates, simulate(prepared, closed_to_pods), ())
         return later._improved_if_few(candidates, result.commands)
 
     def _composed(

@@ -2,13 +2,15 @@
 
 After the moves of a pass further moves may become possible: a node that took pods may become unnecessary itself. Executed one
 after the other, some pods would move twice. The result says which nodes go, what is launched and where each pod ends up. Each
-step is valid and saves money, hence so does the result. Candidates that share replacements on the way are one command, unless
-what they share is gone at the end and each part is worth it by itself.
+step is valid and saves money, hence so does the result. Candidates that share replacements on the way, or of which one took pods
+of another, are one command, unless what they share is gone at the end and each part is worth it by itself. So a node that took
+pods and is worth too little by itself goes together with the nodes that these pods are from, if all of them are worth it
+together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
@@ -124,7 +126,8 @@ def _uids(of: Iterable[Pod]) -> set[str]:
 def _dependent_groups(
     removed: Sequence[Candidate], destinations: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
 ) -> list[list[Candidate]]:
-    """The nodes that go, those together that paid for the same new nodes or whose pods meet in one."""
+    """The nodes that go; those together that paid for the same new nodes, whose pods meet in one, or that took pods on the
+    way."""
     leader: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -132,20 +135,26 @@ def _dependent_groups(
             key = leader[key]
         return key
 
-    bought: set[str] = set()
-    for step in (step for step in steps if step.replacements):
-        names = [new_nodeclaim.name for new_nodeclaim in step.replacements]
-        bought.update(names)
-        for key in (*names, *(candidate.key for candidate in step.candidates)):
-            leader[find(key)] = find(names[0])
-    for candidate in removed:
-        for _, host in destinations[candidate.key]:
-            if host in bought:
-                leader[find(host)] = find(candidate.key)
+    for key, other in _dependencies({candidate.key for candidate in removed}, destinations, steps):
+        leader[find(key)] = find(other)
     groups: dict[str, list[Candidate]] = {}
     for candidate in removed:
         groups.setdefault(find(candidate.key), []).append(candidate)
     return list(groups.values())
+
+
+def _dependencies(
+    removed: Set[str], destinations: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of nodes, by key, of which one is there or goes because of the other."""
+    bought = {replacement.name for step in steps for replacement in step.replacements}
+    for step in steps:
+        hosts = [placed.node_key for placed in step.placed_on_existing if placed.node_key in removed]
+        connected = [*(replacement.name for replacement in step.replacements), *hosts]
+        yield from ((key, connected[0]) for key in connected)
+        yield from ((candidate.key, connected[0]) for candidate in step.candidates if connected)
+    for key in removed:
+        yield from ((host, key) for _, host in destinations[key] if host in bought)
 
 
 def _command(

@@ -30,8 +30,7 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.simulated_cluster import NO_NODE_HEARTBEATS
 from karpenter.simulator.load_generators import BatchBursts, DailyWave, Drips, RollOuts
 from karpenter.simulator.policy import read_policy
-from karpenter.simulator.simulation_run import START
-from karpenter.simulator.workload import Workload, ordered_workload
+from karpenter.simulator.workload import MONDAY, Workload, ordered_workload
 from karpenter.simulator.workload_player import WorkloadPlayer
 from support.controller_process import LEASE_NAME, LEASE_NAMESPACE, ControllerProcess, ProcessClock, ProcessParts
 from support.fault_invariants import ClusterWatch, FaultInvariants
@@ -195,7 +194,7 @@ class FaultWeek:
         end = self._clock.now()
         return Outcome(
             tuple(self.invariants.broken),
-            float(self.watch.meter.exact_cost_usd(START, end)),
+            float(self.watch.meter.exact_cost_usd(MONDAY, end)),
             self.watch.launches,
             tuple(self.endings),
             self.struck,
@@ -343,4 +342,4 @@ def run_week(seed: int, hours: int, faults: Sequence[Fault], policy: str = "lean
     async def main(clock: LoopClock) -> Outcome:
         return await FaultWeek(clock, seed, policy, hours * 3600).run(faults)
 
-    return run_virtual(main, START)
+    return run_virtual(main, MONDAY)

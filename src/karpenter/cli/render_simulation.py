@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,13 +12,15 @@ from typing import TextIO
 from karpenter.cli.render_common import Json, WidePage, names_text
 from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.simulate_runner import SimulationResult
-from karpenter.model.texts import days_text
+from karpenter.model.texts import count_text, days_text
 from karpenter.simulation.run_report import WaitStatistics
 from karpenter.simulator.cost_gap import GAP_PARTS, GapPart
 from karpenter.simulator.policy_comparison import Estimate, PolicyDifference, differences, recommendation
-from karpenter.simulator.simulation_report import DecisionLine, SimulationReport, report_document
+from karpenter.simulator.simulation_report import DecisionLine, SimulationReport, StudyStart, report_document
 
 _MINUTE, _HOUR = 60, 3600
+#: After so many hours a page shows what the cluster costs that a study began with.
+_MILESTONE_HOURS = (1, 6, 24, 168)
 #: The name of a figure, and its text in a report.
 Figure = tuple[str, Callable[[SimulationReport], str]]
 
@@ -88,6 +91,7 @@ def sections(result: SimulationResult, room: PageRoom = _PAGE) -> Iterable[Secti
     """The tables of a page: the figures of each policy, its capacity, and the comparison."""
     first = [own[0] for own in result.reports]
     yield _figures(first, len(result.reports[0]))
+    yield from _from_the_start(first)
     yield _waiting(first)
     for report in first:
         yield _capacity(report, room.types)
@@ -105,6 +109,40 @@ def _figures(reports: Sequence[SimulationReport], seeds: int) -> Section:
     title = f"{head.workload}: {days_text(head.days)}, seed {head.seed}{others}"
     rows = [(name, *(value(report) for report in reports)) for name, value in _FIGURES]
     return Section(title, ("", *(report.policy for report in reports)), rows)
+
+
+def _from_the_start(reports: Sequence[SimulationReport]) -> Iterable[Section]:
+    """What the nodes of the start cost, and how fast that changed."""
+    start = reports[0].start
+    if start is None:
+        return
+    first = (_start_text(start), _per_hour(start.bound_usd_per_hour), *(_per_hour(start.usd_per_hour) for _ in reports))
+    later = [
+        _cost_after(reports, hours) for hours in _MILESTONE_HOURS if hours < min(each.days for each in reports) * 24
+    ]
+    heading = ("cost per hour", "lower bound", *(report.policy for report in reports))
+    yield Section("from the start", heading, [first, *later])
+
+
+def _start_text(start: StudyStart) -> str:
+    unmanaged = f", {start.unmanaged_count} unmanaged, not in the bill" if start.unmanaged else ""
+    return f"start: {count_text(start.nodes, 'node')}, {count_text(start.pods, 'pod')} on nodes{unmanaged}"
+
+
+def _cost_after(reports: Sequence[SimulationReport], hours: int) -> tuple[str, ...]:
+    """The cost per hour after so many hours."""
+    positions = [_sample_at(report, hours) for report in reports]
+    bound = reports[0].bound_usd_per_hour[positions[0]]
+    shown = [report.timeline[at] for report, at in zip(reports, positions, strict=True)]
+    return (f"after {hours} h", _per_hour(bound), *(_per_hour(sample.usd_per_hour) for sample in shown))
+
+
+def _sample_at(report: SimulationReport, hours: int) -> int:
+    return max(0, bisect_right([sample.seconds for sample in report.timeline], hours * _HOUR) - 1)
+
+
+def _per_hour(usd: float) -> str:
+    return f"${usd:,.3f}"
 
 
 def _seconds(seconds: float) -> str:

@@ -32,11 +32,14 @@ FilesOption = Annotated[
         "--filename",
         metavar="FILE",
         help="YAML or JSON with NodePools and DaemonSets, and without --trace and --scenario with the workloads to "
-        "simulate; may be repeated. Default: one NodePool of c, m and r types.",
+        "simulate and the nodes to begin with; may be repeated. Default: one NodePool of c, m and r types.",
     ),
 ]
 FromClusterOption = Annotated[
-    bool, typer.Option("--from-cluster", help="Simulate the pods and NodePools of the cluster of the kubeconfig.")
+    bool,
+    typer.Option(
+        "--from-cluster", help="Begin with the nodes and pods of the cluster of the kubeconfig, under its NodePools."
+    ),
 ]
 PatternOption = Annotated[
     Pattern | None,

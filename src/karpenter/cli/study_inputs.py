@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
@@ -21,18 +22,32 @@ from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.simulate_options import CLUSTER_DAYS, StudySource
-from karpenter.cli.terminal import WrongInput
+from karpenter.cli.study_start_notes import start_notes
+from karpenter.cli.terminal import WrongInput, print_error
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
 from karpenter.settings import Settings
-from karpenter.simulator.cluster_workload import ClusterPods, LoadPattern, cluster_workload, simulated_class_name
-from karpenter.simulator.cost_bound import CostBound, cost_bound
+from karpenter.simulator.cluster_workload import (
+    BEGIN_WITH_NODES,
+    ClusterPods,
+    LoadPattern,
+    cluster_workload,
+    simulated_class_name,
+)
+from karpenter.simulator.cost_bound import BoundSupply, CostBound, cost_bound
 from karpenter.simulator.policy import Policy
 from karpenter.simulator.price_drift import price_changes, priced_types
 from karpenter.simulator.scenario_file import Scenario, read_scenario, read_world, scenario_workload
 from karpenter.simulator.simulation_run import Study
+from karpenter.simulator.starting_cluster import (
+    FoundCluster,
+    StartingCluster,
+    StudyCloud,
+    latest_time,
+    starting_cluster,
+)
 from karpenter.simulator.trace_file import TraceWindow, read_trace
 from karpenter.simulator.workload import Workload, WorkloadError
 from karpenter.simulator.world import World
@@ -45,7 +60,7 @@ T = TypeVar("T", DaemonSet, Namespace)
 
 @dataclass(frozen=True)
 class StudyMarket:
-    """NodePools and what they can buy, and what was read with them: pods, and what holds for pods."""
+    """NodePools and what they can buy, and what was read with them: pods, what holds for pods, and the nodes there are."""
 
     pools: tuple[NodePool, ...]
     daemon_sets: tuple[DaemonSet, ...]
@@ -54,6 +69,7 @@ class StudyMarket:
     pods: ClusterPods
     namespaces: tuple[Namespace, ...]
     budgets: tuple[PodDisruptionBudget, ...]
+    starting: StartingCluster = field(default_factory=StartingCluster)
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,7 @@ class StudyInputs:
             seed,
             market.namespaces,
             market.budgets,
+            market.starting,
         )
 
 
@@ -134,7 +151,10 @@ def _bounds(workloads: Mapping[int, Workload], market: StudyMarket, world: World
         return {seed: _drifting_bound(workload, market, world, seed) for seed, workload in workloads.items()}
     different = {id(workload): workload for workload in workloads.values()}
     bounds = {
-        key: _checked(cost_bound(workload, market.pools, [market.index]), workload)
+        key: _checked(
+            cost_bound(workload, BoundSupply(market.pools, [market.index], unmanaged=market.starting.unmanaged)),
+            workload,
+        )
         for key, workload in different.items()
     }
     return {seed: bounds[id(workload)] for seed, workload in workloads.items()}
@@ -159,15 +179,39 @@ def _read_market(source: StudySource, settings: Settings) -> StudyMarket:
         raise WrongInput(f"{', '.join(source.filename) or 'the cluster'}: there is no NodePool in it")
     types = (file_types or choose_source(objects, input_options, settings, os.environ)).types()
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
+    pools = tuple(map(_simulated, objects.pools))
+    starting = _starting_cluster(source, objects, StudyCloud(types, _pools_by_name(objects.pools, pools)))
+    for line in start_notes(starting):
+        print_error(line)
     return StudyMarket(
-        tuple(map(_simulated, objects.pools)),
+        pools,
         tuple(map(_simulated_daemon_set, objects.daemon_sets)),
         types,
         index,
-        ClusterPods(tuple(objects.pods), _volumes(objects)),
+        ClusterPods(tuple(objects.pods), _volumes(objects), starting.running if starting.has_nodes else None),
         _namespaces(objects),
         tuple(PodDisruptionBudget(metadata=_identity(each.metadata), spec=each.spec) for each in objects.budgets),
+        starting,
     )
+
+
+def _pools_by_name(read: Sequence[NodePool], simulated: Sequence[NodePool]) -> Mapping[str, tuple[NodePool, NodePool]]:
+    return {own.metadata.name: (own, other) for own, other in zip(read, simulated, strict=True)}
+
+
+def _starting_cluster(source: StudySource, objects: ClusterObjects, cloud: StudyCloud) -> StartingCluster:
+    """The nodes that were read; none for traces and scenarios, whose pods do not run on them."""
+    if source.trace is not None or source.scenario:
+        return StartingCluster()
+    last = None if source.from_cluster else latest_time(objects.nodes, objects.claims, objects.pods)
+    found = FoundCluster(
+        objects.nodes,
+        objects.claims,
+        objects.pods,
+        frozenset((each.metadata.namespace, each.metadata.name) for each in objects.daemon_sets),
+        last or datetime.now(UTC),
+    )
+    return starting_cluster(found, cloud, BEGIN_WITH_NODES)
 
 
 def _namespaces(objects: ClusterObjects) -> tuple[Namespace, ...]:
@@ -219,7 +263,8 @@ def _drifting_bound(workload: Workload, market: StudyMarket, world: World, seed:
     priced = priced_types(world.price_drift, seed, market.types, duration)
     indexes = (TypeIndex(each.types, well_known) for each in priced)
     changes = price_changes(world.price_drift, duration)
-    return _checked(cost_bound(workload, market.pools, indexes, changes), workload)
+    supply = BoundSupply(market.pools, indexes, changes, market.starting.unmanaged)
+    return _checked(cost_bound(workload, supply), workload)
 
 
 def _checked(bound: CostBound, workload: Workload) -> CostBound:

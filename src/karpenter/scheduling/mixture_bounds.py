@@ -42,6 +42,11 @@ class MixtureBounds:
         """The pods some new node can hold."""
         return frozenset(self._demand_by_pod)
 
+    def pools_for(self, pod_name: str) -> frozenset[str]:
+        """The NodePools whose nodes can hold a pod; none for one that no new node can hold."""
+        demand = self._demand_by_pod.get(pod_name)
+        return frozenset() if demand is None else frozenset(option.template.name for option in demand.options)
+
     def per_hour(self, counts: Mapping[str, float]) -> float:
         """USD per hour at least for so many pods like each named one. Pods that no new node can hold count nothing."""
         by_demand: dict[int, float] = {}

@@ -17,6 +17,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from karpenter.api import kinds
 from karpenter.api.core import ConfigMap, Pod
@@ -24,11 +27,13 @@ from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube.informer import Informer, WatchScope
+from karpenter.kube.protocol import JsonObject
 from karpenter.manager import Manager, ManagerOptions
 from karpenter.manager_informers import ClusterInformers, WatchedKinds
 from karpenter.model import pods
 from karpenter.model.clock import Clock
-from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
+from karpenter.model.pod_defaults import default_pod_spec
+from karpenter.providers.simulated import Faults, NamedNodes, SimulatedNodes, SimulatedProvider, SimulatedTiming
 from karpenter.providers.simulated.simulated_instances import (
     INSTANCE_NAMESPACE,
     INSTANCE_SELECTOR,
@@ -56,13 +61,19 @@ _KIND_BY_TYPE: dict[type[Wire], Kind[Wire]] = {kind.type: kind for kind in kinds
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """What a simulated cluster is made of. ``history``: how many changes of a kind a watch can go back."""
+    """What a simulated cluster is made of. ``history``: how many changes of a kind a watch can go back.
+
+    ``objects``: what the API server has when the controllers start, status and times included, as if it had always been there.
+    ``named_nodes``: those of these nodes whose names are not of the simulated cloud's making.
+    """
 
     types: Sequence[InstanceType]
     settings: Settings = field(default_factory=Settings)
     faults: Faults = field(default_factory=Faults)
     timing: SimulatedTiming = NO_NODE_HEARTBEATS
     history: int = 10_000
+    objects: tuple[Wire, ...] = ()
+    named_nodes: NamedNodes = field(default_factory=NamedNodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +105,10 @@ class SimulatedCluster:
     def __init__(self, clock: Clock, config: SimulationConfig) -> None:
         self.clock = clock
         self.server = MemoryServer(clock, history=config.history)
+        self.server.load_objects(map(_stored_object, config.objects))
         self.kube = MemoryKube(self.server)
         self.cloud = SimulatedProvider(self.kube, clock, tuple(config.types), config.faults)
-        nodes = SimulatedNodes(self.kube, clock, config.timing)
+        nodes = SimulatedNodes(self.kube, clock, config.timing, config.named_nodes)
         informers = ClusterInformers(self.kube, WatchedKinds.of(config.settings, self.cloud.node_class_kinds))
         informers.fault_sources.append(nodes.faults)
         options = ManagerOptions(
@@ -129,7 +141,7 @@ class SimulatedCluster:
         }
 
     async def wait_synced(self) -> None:
-        """Wait until the informers have listed the (empty) API server."""
+        """Wait until the informers have listed the API server."""
         await self._instances.wait_synced()
         await self.manager.informers.pods.wait_synced()
 
@@ -182,6 +194,14 @@ class SimulatedCluster:
                 return False
             await asyncio.sleep(POLL_SECONDS)
         return True
+
+
+def _stored_object(wire: Wire) -> JsonObject:
+    """The object as an API server has it: with the defaults of pods."""
+    body: dict[str, Any] = msgspec.json.decode(_KIND_BY_TYPE[type(wire)].encode(wire))
+    if isinstance(wire, Pod):
+        default_pod_spec(body.setdefault("spec", {}))
+    return body
 
 
 def is_pod_ready(pod: Pod) -> bool:

@@ -2,22 +2,28 @@
 
 Pods keep all that says where they may run: requests, node selectors, affinities, spread constraints, tolerations, host ports and
 priority, and the places of the volumes that they have now. They keep labels, annotations and the controller that they are of,
-too. Left out are the nodes they are on, so the study begins with all of them pending, the number of volumes that a node takes,
-device claims, gangs, and scheduling gates. Pods of Jobs stay as those of services do. All pods are of the default scheduler.
+too. Left out are the number of volumes that a node takes, device claims, gangs, and scheduling gates. Pods of Jobs stay as those
+of services do. All pods are of the default scheduler.
+
+Where the nodes are known, pods run on theirs when the study begins. Such a study begins on a Monday at 8:05: then the daily wave
+is at its mean and office hours have begun, so the patterns go on from the pods that are there. Otherwise a study begins at
+midnight with all pods pending.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import StrEnum
 from heapq import heappop, heappush
 
 import msgspec
 
 from karpenter.api.core import Container, ContainerPort, Pod, PodSpec
+from karpenter.api.meta import OwnerReference
 from karpenter.api.scheduling_constraints import (
     Affinity,
     NodeAffinity,
@@ -30,14 +36,25 @@ from karpenter.model import resources as res
 from karpenter.model.pod_defaults import SYSTEM_PRIORITIES
 from karpenter.model.quantity import QuantityError
 from karpenter.model.requirements import Requirements, requirements_to_wire
-from karpenter.simulator.load_generators import DAY, DailyWave, OfficeHours
-from karpenter.simulator.workload import PodLife, Workload, WorkloadError, WorkloadPodTemplate, ordered_workload
+from karpenter.simulator.load_generators import DAY, STEP, DailyWave, OfficeHours
+from karpenter.simulator.workload import (
+    MONDAY,
+    PodLife,
+    RunningPod,
+    Workload,
+    WorkloadError,
+    WorkloadPodTemplate,
+    ordered_workload,
+)
 from karpenter.state.host_ports import host_ports_of
 from karpenter.state.pod_volumes import ClusterVolumes
 
 _OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 32
 _OF_KWOK = "kwok"
+#: When a study begins that has nodes from the start, in seconds since Monday, midnight.
+_BEGIN_SECONDS = 8 * 3600 + STEP
+BEGIN_WITH_NODES = MONDAY + timedelta(seconds=_BEGIN_SECONDS)
 
 
 class LoadPattern(StrEnum):
@@ -50,10 +67,22 @@ class LoadPattern(StrEnum):
 
 @dataclass(frozen=True)
 class ClusterPods:
-    """Pods of a cluster or of manifests, and the volumes that say where they may run."""
+    """Pods of a cluster or of manifests, and the volumes that say where they may run.
+
+    ``running``: where pods run, by namespace and name; None for a study that begins without nodes.
+    """
 
     pods: tuple[Pod, ...]
     volumes: ClusterVolumes = field(default_factory=ClusterVolumes)
+    running: Mapping[tuple[str, str], RunningPod] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """One of the pods that a workload has now, and where it runs; None for one that has no node."""
+
+    template: WorkloadPodTemplate
+    running: RunningPod | None
 
 
 def cluster_workload(found: ClusterPods, pattern: LoadPattern, seed: int, days: float) -> Workload:
@@ -71,26 +100,62 @@ def cluster_workload(found: ClusterPods, pattern: LoadPattern, seed: int, days: 
     for number, key in enumerate(sorted(groups)):
         replicas = sorted(groups[key], key=lambda pod: pod.metadata.name)
         name = f"{_name_prefix(replicas[0])}-{number}"
-        templates = [_template(name, pod, found.volumes) for pod in replicas]
-        lives += _lives(name, templates, pattern, (seed, duration))
-    return ordered_workload("cluster", lives, duration)
+        present = [_replica(name, pod, found) for pod in replicas]
+        if pattern is LoadPattern.STEADY or len(present) == 1:
+            lives += _staying(name, present)
+        elif found.running is None:
+            lives += [life for life, _ in _placed_lives(name, present, pattern, (seed, duration))]
+        else:
+            placed = _placed_lives(name, present, pattern, (seed, _BEGIN_SECONDS + duration))
+            lives += _lives_from_now(name, present, placed)
+    workload = ordered_workload("cluster", lives, duration)
+    return workload if found.running is None else replace(workload, begins=BEGIN_WITH_NODES)
 
 
-def _lives(
-    name: str, templates: Sequence[WorkloadPodTemplate], pattern: LoadPattern, seed_and_duration: tuple[int, int]
-) -> list[PodLife]:
-    if pattern is LoadPattern.STEADY or len(templates) == 1:
-        return [PodLife(f"{name}-{number}", template, 0) for number, template in enumerate(templates)]
+def _replica(name: str, pod: Pod, found: ClusterPods) -> _Replica:
+    running = (found.running or {}).get((pod.metadata.namespace, pod.metadata.name))
+    return _Replica(_template(name, pod, found.volumes), running)
+
+
+def _staying(name: str, present: Sequence[_Replica]) -> Iterator[PodLife]:
+    for number, replica in enumerate(present):
+        yield PodLife(f"{name}-{number}", replica.template, 0, running=replica.running)
+
+
+def _placed_lives(
+    name: str, present: Sequence[_Replica], pattern: LoadPattern, seed_and_duration: tuple[int, int]
+) -> list[tuple[PodLife, int]]:
+    """The pods of a pattern from midnight on, each with the number of the replica that it is."""
     generator = (
-        DailyWave(name=name, replicas=len(templates))
+        DailyWave(name=name, replicas=len(present))
         if pattern is LoadPattern.DAILY
-        else OfficeHours(name=name, replicas=len(templates), outside=1)
+        else OfficeHours(name=name, replicas=len(present), outside=1)
     )
     lives = sorted(generator.pods(*seed_and_duration), key=lambda life: (life.arrives_at_seconds, life.name))
-    places = _places(lives)
     return [
-        replace(life, template=templates[place % len(templates)]) for life, place in zip(lives, places, strict=True)
+        (replace(life, template=present[place % len(present)].template), place)
+        for life, place in zip(lives, _places(lives), strict=True)
     ]
+
+
+def _lives_from_now(name: str, present: Sequence[_Replica], placed: Iterable[tuple[PodLife, int]]) -> Iterator[PodLife]:
+    """The pods of a pattern for a study that begins in the morning with just the replicas that are there.
+
+    From the next step on the pattern counts: pods that it has beyond the replicas arrive then, replicas that it lacks leave.
+    """
+    missing = dict(enumerate(present))
+    for life, place in placed:
+        arrives = life.arrives_at_seconds - _BEGIN_SECONDS
+        leaves = None if life.leaves_at_seconds is None else life.leaves_at_seconds - _BEGIN_SECONDS
+        if leaves is not None and leaves <= 0:
+            continue
+        if arrives <= 0 and place in missing:
+            running = missing.pop(place).running
+            yield replace(life, arrives_at_seconds=0, leaves_at_seconds=leaves, running=running)
+        elif leaves is None or leaves > STEP:
+            yield replace(life, arrives_at_seconds=arrives if arrives > 0 else STEP, leaves_at_seconds=leaves)
+    for number, replica in missing.items():
+        yield PodLife(f"{name}-now-{number}", replica.template, 0, STEP, running=replica.running)
 
 
 def _places(lives: Sequence[PodLife]) -> Iterator[int]:
@@ -128,8 +193,16 @@ def _template(name: str, pod: Pod, volumes: ClusterVolumes) -> WorkloadPodTempla
         annotations=_kept(metadata.annotations),
         labels=_kept(metadata.labels),
         namespace=metadata.namespace,
-        owner=pods.controller_of(metadata),
+        owner=_owner_in_study(pods.controller_of(metadata)),
     )
+
+
+def _owner_in_study(owner: OwnerReference | None) -> OwnerReference | None:
+    """The controller under a uid that no object of the study has: uids of another simulated cluster are the same ones.
+
+    The API server deletes pods once the object with the uid of their controller is gone.
+    """
+    return None if owner is None else msgspec.structs.replace(owner, uid=f"read/{owner.uid}")
 
 
 def _kept(pairs: Mapping[str, str]) -> Mapping[str, str]:

@@ -2,8 +2,9 @@
 
 Time is cut into steps of equal length. In each step a pod counts with the share of the step it would be there for without
 waiting, and a linear program says what the nodes cost per hour at least: nodes may be fractional, pods split over node types,
-moving is free, start-up takes no time, DaemonSets and topology are left out. The program is convex in the pods, so the bound
-of the average pods is no more than the average of the bounds: the sum over the steps remains a lower bound.
+moving is free, start-up takes no time, DaemonSets and topology are left out. Unmanaged nodes cost nothing, and there are as many
+as the study has. The instances that a study begins with play no part: to keep one costs what it costs. The program is convex in
+the pods, so the bound of the average pods is no more than the average of the bounds: the sum over the steps is a lower bound.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from karpenter.scheduling.mixture_bounds import MixtureBounds
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptions
 from karpenter.scheduling.search.linear_program import load_solver
+from karpenter.simulator.starting_cluster import UnmanagedNode
+from karpenter.simulator.unmanaged_supply import UnmanagedKind, unmanaged_kinds
 from karpenter.simulator.workload import PodLife, Workload, WorkloadPodTemplate
 from karpenter.state import ClusterState
 
@@ -38,7 +41,10 @@ _READY = Condition(type="Ready", status="True")
 
 @dataclass(frozen=True, slots=True)
 class CostBound:
-    """USD per hour at least, for each step of ``step_seconds``. ``unschedulable``: pods that no NodePool can hold, by name."""
+    """USD per hour at least, for each step of ``step_seconds``.
+
+    ``unschedulable``: pods that no NodePool and no unmanaged node can hold, by name.
+    """
 
     step_seconds: int
     usd_per_hour: tuple[float, ...]
@@ -58,14 +64,23 @@ class CostBound:
         return range(len(self.usd_per_hour))
 
 
-def cost_bound(
-    workload: Workload, pools: Sequence[NodePool], indexes: Iterable[TypeIndex], price_changes: Sequence[int] = ()
-) -> CostBound:
-    """The bound for a workload on what the NodePools sell.
+@dataclass(frozen=True)
+class BoundSupply:
+    """What there is for pods: what NodePools sell, and unmanaged nodes.
 
     ``indexes``: what is sold from the start of the study on, and after each of ``price_changes``, which are in seconds since
     the start. Each is dropped before the next is asked for.
     """
+
+    pools: Sequence[NodePool]
+    indexes: Iterable[TypeIndex]
+    price_changes: Sequence[int] = ()
+    unmanaged: Sequence[UnmanagedNode] = ()
+
+
+def cost_bound(workload: Workload, supply: BoundSupply) -> CostBound:
+    """The bound for a workload."""
+    price_changes, kinds = supply.price_changes, unmanaged_kinds(supply.unmanaged)
     shapes, shape_of = _shapes(workload)
     step = _step_seconds(workload.duration_seconds, price_changes)
     presence = _presence(workload, shape_of, step)
@@ -73,12 +88,28 @@ def cost_bound(
     rates: list[float] = []
     schedulable: frozenset[str] = frozenset()
     ends = (*price_changes, workload.duration_seconds + step)
-    for index, begin, end in zip(indexes, (0, *price_changes), ends, strict=True):
-        bounds = _mixture_bounds(shapes, pools, index)
-        rates.extend(bounds.per_hour(presence[at]) for at in steps if begin <= at * step < end)
+    for index, begin, end in zip(supply.indexes, (0, *price_changes), ends, strict=True):
+        bounds = _mixture_bounds(shapes, supply.pools, index, kinds)
+        priced = _priced_shapes(bounds, supply.pools)
+        rates.extend(bounds.per_hour(_only(priced, presence[at])) for at in steps if begin <= at * step < end)
         schedulable |= bounds.pod_names
-    impossible = tuple(life.name for life in workload.pods if shape_of[life.name] not in schedulable)
+    unmanaged = frozenset(node.node.metadata.name for node in supply.unmanaged)
+    impossible = tuple(
+        life.name
+        for life in workload.pods
+        if shape_of[life.name] not in schedulable and (life.running is None or life.running.node not in unmanaged)
+    )
     return CostBound(step, tuple(rates), impossible)
+
+
+def _priced_shapes(bounds: MixtureBounds, pools: Sequence[NodePool]) -> frozenset[str]:
+    """The shapes that NodePools can hold. Others are on unmanaged nodes, or wait where those are full, and cost nothing."""
+    names = frozenset(pool.metadata.name for pool in pools)
+    return frozenset(shape for shape in bounds.pod_names if bounds.pools_for(shape) & names)
+
+
+def _only(kept: frozenset[str], counts: Mapping[str, float]) -> Mapping[str, float]:
+    return {shape: count for shape, count in counts.items() if shape in kept}
 
 
 def _step_seconds(duration_seconds: int, price_changes: Sequence[int]) -> int:
@@ -127,16 +158,19 @@ def _waiting_pod(life: PodLife) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending", conditions=(_WAITING,)))
 
 
-def _mixture_bounds(shapes: Sequence[Pod], pools: Sequence[NodePool], index: TypeIndex) -> MixtureBounds:
+def _mixture_bounds(
+    shapes: Sequence[Pod], pools: Sequence[NodePool], index: TypeIndex, unmanaged: Sequence[UnmanagedKind]
+) -> MixtureBounds:
     load_solver()
     state = ClusterState()
-    for pool in pools:
+    for pool in (*pools, *(kind.pool for kind in unmanaged)):
         status = NodePoolStatus(conditions=(_READY,))
         spec = msgspec.structs.replace(pool.spec, limits={})
         state.set_pool(msgspec.structs.replace(pool, spec=spec, status=status))
     for pod in shapes:
         state.set_pod(pod)
     indexes = {pool.metadata.name: index for pool in pools}
+    indexes |= {kind.pool.metadata.name: kind.index(index.well_known) for kind in unmanaged}
     options = SchedulingOptions(packing_mode=PackingMode.CLASSIC)
     return MixtureBounds(build_problem(state.snapshot(), indexes, _NOW, options), indexes)
 

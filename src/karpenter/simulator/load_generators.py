@@ -27,7 +27,8 @@ from karpenter.simulator.workload import (
 )
 
 HOUR, DAY = 3600, 86_400
-_STEP = 300
+#: Seconds between two changes of a load that follows a curve.
+STEP = 300
 _WEEKDAYS = 5
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -75,7 +76,7 @@ class DailyWave(LoadGenerator, frozen=True, tag="dailyWave"):
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """See the class."""
         dice, replicas = self.random(seed), _replicas_of(self)
-        for second in range(0, duration_seconds, _STEP):
+        for second in range(0, duration_seconds, STEP):
             angle = 2 * math.pi * (second / DAY - self.peak_hour / 24)
             level = self.replicas * (1 + self.amplitude * math.cos(angle) + dice.gauss(0, self.noise))
             replicas.scale(second, max(1, round(level)))
@@ -96,8 +97,8 @@ class OfficeHours(LoadGenerator, frozen=True, tag="officeHours"):
         replicas.scale(0, self.outside)
         for day in range(-(-duration_seconds // DAY)):
             if day % 7 < _WEEKDAYS:
-                replicas.scale(round(day * DAY + self.from_hour * HOUR + dice.randrange(_STEP)), self.replicas)
-                replicas.scale(round(day * DAY + self.to_hour * HOUR + dice.randrange(_STEP)), self.outside)
+                replicas.scale(round(day * DAY + self.from_hour * HOUR + dice.randrange(STEP)), self.replicas)
+                replicas.scale(round(day * DAY + self.to_hour * HOUR + dice.randrange(STEP)), self.outside)
         yield from replicas.lives
 
 
@@ -117,8 +118,8 @@ class Autoscaled(LoadGenerator, frozen=True, tag="hpa"):
         """See the class."""
         dice, replicas = self.random(seed), _replicas_of(self)
         load, recent = float(self.replicas), [self.replicas]
-        window = max(1, self.stabilization_minutes * 60 // _STEP)
-        for second in range(0, duration_seconds, _STEP):
+        window = max(1, self.stabilization_minutes * 60 // STEP)
+        for second in range(0, duration_seconds, STEP):
             load += 0.05 * (self.replicas - load) + dice.gauss(0, self.volatility) * self.replicas**0.5
             wanted = min(self.max_replicas, max(self.min_replicas, math.ceil(load)))
             recent = [*recent, wanted][-window - 1 :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from karpenter.api.core import Pod
 from karpenter.api.meta import WireResources
@@ -14,16 +14,19 @@ from karpenter.model import resources as res
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.simulated_cluster import SimulatedCluster
 from karpenter.simulator.idle_cost import NodeOccupancy
+from karpenter.simulator.starting_cluster import StartingCluster
 
 #: Causes of restarts beside the reasons of disruption (``Underutilized``, ``Drifted``, ``Empty``).
 INTERRUPTED, NODE_LOST = "Interrupted", "NodeLost"
+#: So long before the start at least the first instances were launched: any time does.
+_BEFORE = timedelta(seconds=1)
 #: The resources whose shares a sample has, in its order.
 _SHOWN = (res.CPU, res.MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The cluster at a moment. Shares are requests over allocatable of all nodes, 0 without nodes."""
+    """The cluster at a moment, without unmanaged nodes. Shares are requests over allocatable of all nodes, 0 without nodes."""
 
     seconds: float
     usd_per_hour: float
@@ -68,9 +71,13 @@ class WaitingTime:
 
 
 class PodTotals:
-    """Active pods, those of them with a node, and what these request, kept up to date by the changes of pods."""
+    """Active pods, those of them with a node, and what these request, kept up to date by the changes of pods.
 
-    def __init__(self) -> None:
+    What pods on nodes that are ``unmanaged`` request is left out.
+    """
+
+    def __init__(self, unmanaged: frozenset[str] = frozenset()) -> None:
+        self._unmanaged = unmanaged
         self.active = 0
         self.bound = 0
         self.requested = dict.fromkeys(_SHOWN, 0)
@@ -88,6 +95,8 @@ class PodTotals:
         self.active += by
         if pod.spec.node_name:
             self.bound += by
+            if pod.spec.node_name in self._unmanaged:
+                return
             for container in pod.spec.containers:
                 for name in _SHOWN:
                     self.requested[name] += by * _amount(container.resources.requests, name)
@@ -98,9 +107,9 @@ def _amount(amounts: WireResources, name: str) -> int:
 
 
 class RunRecorder:
-    """Watches one cluster. ``start`` is when the study began."""
+    """Watches one cluster. ``start`` is when the study began, ``starting`` what it began with, which is there by now."""
 
-    def __init__(self, cluster: SimulatedCluster, start: datetime) -> None:
+    def __init__(self, cluster: SimulatedCluster, start: datetime, starting: StartingCluster) -> None:
         self._cluster = cluster
         self._start = start
         self._waiting: dict[str, tuple[str, datetime, bool]] = {}
@@ -110,13 +119,26 @@ class RunRecorder:
         self.restarts: list[Restart] = []
         self.samples: list[Sample] = []
         self.occupancy = NodeOccupancy()
-        self._pod_totals = PodTotals()
+        self._unmanaged = starting.unmanaged_names
+        self._pod_totals = PodTotals(self._unmanaged)
         self._waited: defaultdict[str, float] = defaultdict(float)
         self._left: list[tuple[str, float]] = []
         self._launched_at: dict[str, datetime] = {}
         self._decisions: dict[str, JournalEntry] = {}
+        self._begin_with(starting)
         cluster.history.subscribe(self._on_instance)
         cluster.manager.informers.pods.subscribe(self._on_pod)
+
+    def _begin_with(self, starting: StartingCluster) -> None:
+        """What is there from the beginning neither arrives nor starts: its nodes are open, its pods have their nodes."""
+        opened = [node.node.metadata.name for node in starting.nodes] + sorted(self._unmanaged)
+        for name in opened:
+            self._launched_at[name] = self._start - _BEFORE
+            self.occupancy.first_pod[name] = self._start
+        for pod in self._cluster.manager.informers.pods:
+            self._seen_uids.add(pod.metadata.uid)
+            self._seen_names.add(pod.metadata.name)
+            self.occupancy.add(pod.metadata.uid, pod.spec.node_name, self._start)
 
     @property
     def decisions(self) -> tuple[JournalEntry, ...]:
@@ -203,7 +225,8 @@ class RunRecorder:
     def sample(self) -> None:
         """Record the state of the cluster now, and the latest decisions."""
         self._decisions |= {entry.command_id: entry for entry in self._cluster.manager.decisions()}
-        nodes = [view.node for view in self._cluster.state.state_nodes() if view.node is not None]
+        views = self._cluster.state.state_nodes()
+        nodes = [view.node for view in views if view.node is not None and view.name not in self._unmanaged]
         allocatable = {name: sum(_amount(node.status.allocatable, name) for node in nodes) for name in _SHOWN}
         pods_now = self._pod_totals
         now = self._cluster.clock.now()

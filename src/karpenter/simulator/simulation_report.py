@@ -14,12 +14,15 @@ from karpenter.simulation.run_report import WaitStatistics, wait_statistics
 from karpenter.simulator.cost_bound import CostBound
 from karpenter.simulator.cost_gap import CostGap, cost_gap, gap_document
 from karpenter.simulator.run_recorder import Sample, WaitingTime
-from karpenter.simulator.simulation_run import START, StudyRecord
+from karpenter.simulator.simulation_run import StudyRecord
 
+#: Of the JSON of a report.
+FORMAT_VERSION = "1.2"
 #: Hours of a month, as clouds count them.
 MONTH_HOURS = 730
 _HOUR, _DAY = 3600, 86_400
 _CENTS, _MILLIS = 2, 3
+_PRESENT, _LAUNCHED = "present", "launched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,10 @@ class WaitingCause:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """An instance came or went. ``reason``: of the disruption that removed it, empty where none did."""
+    """An instance was there from the start, came or went: ``present``, ``launched`` or ``ended``.
+
+    ``reason``: of the disruption that removed it, empty where none did.
+    """
 
     seconds: float
     event: str
@@ -68,10 +74,31 @@ class DecisionLine:
 
 
 @dataclass(frozen=True, slots=True)
+class StudyStart:
+    """The nodes that a study began with. ``nodes``: instances, at ``usd_per_hour`` together; ``pods``: those with a node.
+
+    ``unmanaged``: nodes that take pods, stay and are not in the bill, by why; ``absent``: nodes and NodeClaims that the study
+    began without, by why. ``bound_usd_per_hour``: the lower bound for the pods of the first hours.
+    """
+
+    nodes: int
+    usd_per_hour: float
+    bound_usd_per_hour: float
+    pods: int
+    unmanaged: tuple[tuple[str, int], ...]
+    absent: tuple[tuple[str, int], ...]
+
+    @property
+    def unmanaged_count(self) -> int:
+        """All unmanaged nodes."""
+        return sum(count for _, count in self.unmanaged)
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationReport:
     """The outcome of one study. ``days`` is what was simulated; ``is_partial``: it was interrupted.
 
-    ``bound_usd_per_hour`` is the lower bound at each sample of the timeline.
+    ``bound_usd_per_hour`` is the lower bound at each sample of the timeline. ``start`` None: it began without nodes.
     """
 
     workload: str
@@ -98,6 +125,7 @@ class SimulationReport:
     decisions: tuple[DecisionLine, ...]
     timeline: tuple[Sample, ...]
     bound_usd_per_hour: tuple[float, ...]
+    start: StudyStart | None = None
 
     @property
     def bound_ratio(self) -> float:
@@ -144,6 +172,8 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
     cost, least = record.cost_usd(), bound.cost_usd(record.seconds)
     capacity = _capacity(record)
     samples = record.samples
+    present = frozenset(node.node.metadata.name for node in record.starting.nodes)
+    events = tuple(_node_event(notice, record.begins, present) for notice in record.notices)
     return SimulationReport(
         workload=labels.workload,
         policy=labels.policy,
@@ -154,7 +184,7 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
         bound_usd=least,
         gap=cost_gap(cost - Fraction(least), record.idle, record.withheld),
         node_hours=sum(share.node_hours for share in capacity),
-        launched_nodes=sum(isinstance(notice, InstanceLaunched) for notice in record.notices),
+        launched_nodes=sum(event.event == _LAUNCHED for event in events),
         peak_nodes=max((sample.nodes for sample in samples), default=0),
         arrivals=wait_statistics(wait.seconds for wait in record.waits if not wait.is_restart),
         restarted=wait_statistics(wait.seconds for wait in record.waits if wait.is_restart),
@@ -165,11 +195,30 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
         memory_share=_mean(sample.memory_share for sample in samples if sample.nodes),
         capacity=capacity,
         waiting_causes=_waiting_causes(record.waiting_time, frozenset(bound.unschedulable)),
-        events=tuple(map(_node_event, record.notices)),
-        decisions=tuple(map(_decision_line, record.decisions)),
+        events=events,
+        decisions=tuple(_decision_line(entry, record.begins) for entry in record.decisions),
         timeline=samples,
         bound_usd_per_hour=tuple(bound.rate_at(sample.seconds) for sample in samples),
+        start=_start(record, bound),
     )
+
+
+def _start(record: StudyRecord, bound: CostBound) -> StudyStart | None:
+    starting = record.starting
+    if not starting.has_nodes:
+        return None
+    return StudyStart(
+        nodes=len(starting.nodes),
+        usd_per_hour=starting.usd_per_hour,
+        bound_usd_per_hour=bound.rate_at(0),
+        pods=len(starting.running),
+        unmanaged=_counted(node.reason for node in starting.unmanaged),
+        absent=_counted(absent.reason for absent in starting.absent),
+    )
+
+
+def _counted(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((str(reason), count) for reason, count in Counter(reasons).items()))
 
 
 def _waiting_causes(waited: WaitingTime, unschedulable: frozenset[str]) -> tuple[WaitingCause, ...]:
@@ -187,15 +236,12 @@ def _waiting_causes(waited: WaitingTime, unschedulable: frozenset[str]) -> tuple
     )
 
 
-def _seconds_since_start(moment: datetime) -> float:
-    return (moment - START).total_seconds()
-
-
-def _node_event(notice: InstanceNotice) -> NodeEvent:
+def _node_event(notice: InstanceNotice, begins: datetime, present: frozenset[str]) -> NodeEvent:
     record, launched = notice.record, isinstance(notice, InstanceLaunched)
+    came = _PRESENT if record.node_name in present else _LAUNCHED
     return NodeEvent(
-        _seconds_since_start(notice.at),
-        "launched" if launched else "ended",
+        (notice.at - begins).total_seconds(),
+        came if launched else "ended",
         record.node_name,
         record.instance_type,
         record.capacity_type,
@@ -204,9 +250,9 @@ def _node_event(notice: InstanceNotice) -> NodeEvent:
     )
 
 
-def _decision_line(entry: JournalEntry) -> DecisionLine:
+def _decision_line(entry: JournalEntry, begins: datetime) -> DecisionLine:
     return DecisionLine(
-        _seconds_since_start(entry.decided_at),
+        (entry.decided_at - begins).total_seconds(),
         entry.reason,
         tuple(node or claim for node, claim in entry.nodes),
         len(entry.replacements),
@@ -237,7 +283,7 @@ def _capacity(record: StudyRecord) -> tuple[CapacityShare, ...]:
 def report_document(report: SimulationReport) -> dict[str, object]:
     """The report as plain data, for JSON. Amounts are rounded to cents, shares to thousandths."""
     return {
-        "formatVersion": "1.1",
+        "formatVersion": FORMAT_VERSION,
         "workload": report.workload,
         "policy": report.policy,
         "seed": report.seed,
@@ -265,6 +311,18 @@ def report_document(report: SimulationReport) -> dict[str, object]:
             _sample_document(sample, bound)
             for sample, bound in zip(report.timeline, report.bound_usd_per_hour, strict=True)
         ],
+        **({} if report.start is None else {"start": _start_document(report.start)}),
+    }
+
+
+def _start_document(start: StudyStart) -> dict[str, object]:
+    return {
+        "nodes": start.nodes,
+        "usdPerHour": round(start.usd_per_hour, _MILLIS),
+        "lowerBoundUsdPerHour": round(start.bound_usd_per_hour, _MILLIS),
+        "runningPods": start.pods,
+        "unmanaged": {"total": start.unmanaged_count, "byReason": dict(start.unmanaged)},
+        "absent": dict(start.absent),
     }
 
 

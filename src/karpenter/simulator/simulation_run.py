@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import partial
 
@@ -35,12 +35,12 @@ from karpenter.simulator.instance_bills import InstanceBill, instance_bills
 from karpenter.simulator.policy import Policy
 from karpenter.simulator.price_drift import offering_prices, priced_types
 from karpenter.simulator.run_recorder import PodWait, Restart, RunRecorder, Sample, WaitingTime
+from karpenter.simulator.starting_cluster import StartingCluster
+from karpenter.simulator.study_start import named_nodes, starting_objects
 from karpenter.simulator.workload import Workload, WorkloadError
 from karpenter.simulator.workload_player import WorkloadPlayer
 from karpenter.simulator.world import World, WorldFaults
 
-#: A Monday, midnight.
-START = datetime(2026, 1, 5, tzinfo=UTC)
 #: What only looks after itself, or looks again at an unchanged cluster, runs less often than in production.
 STUDY_INTERVALS = replace(
     Intervals(),
@@ -57,7 +57,10 @@ _SHORTEST_SAMPLE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a run depends on. ``namespaces``: those of the pods, of DaemonSets and of disruption budgets."""
+    """Everything a run depends on. ``namespaces``: those of the pods, of DaemonSets and of disruption budgets.
+
+    ``starting``: the nodes that are there when the study begins.
+    """
 
     workload: Workload
     pools: tuple[NodePool, ...]
@@ -69,6 +72,7 @@ class Study:
     seed: int = 1
     namespaces: tuple[Namespace, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
+    starting: StartingCluster = field(default_factory=StartingCluster)
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """What happened in a run. ``seconds`` is shorter than the workload where the run was interrupted."""
+    """What happened in a run that began at ``begins``. ``seconds`` is shorter than the workload where it was interrupted."""
 
+    begins: datetime
     seconds: float
     meter: CostMeter
     notices: tuple[InstanceNotice, ...]
@@ -97,15 +102,16 @@ class StudyRecord:
     idle: IdleCost
     withheld: WithheldCost
     was_interrupted: bool
+    starting: StartingCluster
 
     def cost_usd(self) -> Fraction:
         """What all instances cost."""
-        return self.meter.exact_cost_usd(START, START + timedelta(seconds=self.seconds))
+        return self.meter.exact_cost_usd(self.begins, self.begins + timedelta(seconds=self.seconds))
 
 
 def run_study(study: Study, on_progress: Callable[[Progress], None] = lambda _: None) -> StudyRecord:
     """Run a study to its end, or until Ctrl-C. The same study gives the same record. Raises ``WorkloadError``."""
-    return run_virtual(lambda clock: _StudyRun(study, clock, on_progress).run(), START)
+    return run_virtual(lambda clock: _StudyRun(study, clock, on_progress).run(), study.workload.begins)
 
 
 class _StudyRun:
@@ -119,9 +125,18 @@ class _StudyRun:
     async def run(self) -> StudyRecord:
         study = self._study
         settings = replace(study.policy.settings, intervals=STUDY_INTERVALS)
-        async with running_cluster(self._clock, SimulationConfig(study.types, settings, history=_HISTORY)) as cluster:
-            recorder = RunRecorder(cluster, START)
-            cluster.cloud.set_launch_faults(WorldFaults(study.world, study.seed, lambda: recorder.seconds))
+        begins = study.workload.begins
+        faults = WorldFaults(study.world, study.seed, lambda: (self._clock.now() - begins).total_seconds())
+        config = SimulationConfig(
+            study.types,
+            settings,
+            history=_HISTORY,
+            objects=starting_objects(study.starting, study.workload, faults),
+            named_nodes=named_nodes(study.starting),
+        )
+        async with running_cluster(self._clock, config) as cluster:
+            recorder = RunRecorder(cluster, begins, study.starting)
+            cluster.cloud.set_launch_faults(faults)
             pools = [study.policy.applied_to(pool) for pool in study.pools]
             await _create_objects(cluster, study, pools)
             player = WorkloadPlayer(
@@ -137,9 +152,10 @@ class _StudyRun:
             drifting.cancel()
             seconds = min(recorder.seconds, float(study.workload.duration_seconds))
             history = cluster.history
-            end = START + timedelta(seconds=seconds)
+            end = begins + timedelta(seconds=seconds)
             bills = instance_bills(history.notices, history.repricings, end)
             return StudyRecord(
+                begins=begins,
                 seconds=seconds,
                 meter=history.meter,
                 notices=tuple(history.notices),
@@ -150,8 +166,9 @@ class _StudyRun:
                 waiting_time=recorder.waiting_time(),
                 decisions=recorder.decisions,
                 idle=idle_cost(bills, recorder.occupancy),
-                withheld=probe.withheld_cost(START, end, bills, recorder.occupancy),
+                withheld=probe.withheld_cost(begins, end, bills, recorder.occupancy),
                 was_interrupted=was_interrupted,
+                starting=study.starting,
             )
 
     async def _change_prices(self, cluster: SimulatedCluster) -> None:
@@ -181,6 +198,8 @@ class _StudyRun:
         """Sample until the end of the workload; False if Ctrl-C came before."""
         duration = self._study.workload.duration_seconds
         step = self._step_seconds
+        if self._study.starting.has_nodes:
+            recorder.sample()
         try:
             while recorder.seconds < duration:
                 await asyncio.wait({playing}, timeout=min(step, duration - recorder.seconds))

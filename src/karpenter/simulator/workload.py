@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ _DEFAULT_NAMESPACE = "default"
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_LABEL = 63
 WORKLOAD_LABEL = "app"
+#: When a study begins by default: a Monday, midnight.
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 W = TypeVar("W", bound=Wire)
 
 
@@ -91,10 +94,19 @@ def _owned_template(template: WorkloadPodTemplate, kind: Kind[W], name: str) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class PodLife:
-    """One pod of a study. Exactly one of the last two is set, or neither for a pod that stays.
+class RunningPod:
+    """A pod runs on this node when the study begins, and has for so many seconds."""
 
-    ``leaves_at_seconds``: since the start of the study; ``runs_for_seconds``: since it became ready.
+    node: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodLife:
+    """One pod of a study. At most one of ``leaves_at_seconds`` and ``runs_for_seconds`` is set, neither for a pod that stays.
+
+    ``leaves_at_seconds``: since the start of the study; ``runs_for_seconds``: since it became ready. ``running``: where it runs
+    when the study begins; such a pod arrives at 0.
     """
 
     name: str
@@ -102,6 +114,7 @@ class PodLife:
     arrives_at_seconds: int
     leaves_at_seconds: int | None = None
     runs_for_seconds: int | None = None
+    running: RunningPod | None = None
 
     def presence_seconds(self, until: int) -> tuple[int, int]:
         """From when to when the pod wants a node, up to ``until``, if it never waits."""
@@ -116,11 +129,12 @@ class PodLife:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """All pods of a study in the order of their arrival, and how long the study lasts."""
+    """All pods of a study in the order of their arrival, how long the study lasts, and when it begins."""
 
     name: str
     pods: tuple[PodLife, ...]
     duration_seconds: int
+    begins: datetime = MONDAY
 
 
 def ordered_workload(name: str, pods: list[PodLife], duration_seconds: int) -> Workload:

@@ -32,7 +32,7 @@ class _Action(IntEnum):
 
 
 class WorkloadPlayer:
-    """Plays one workload through ``kube``, whose pods the informer ``pods`` follows.
+    """Plays one workload through ``kube``, whose pods the informer ``pods`` follows. Pods that run from the start are there.
 
     ``start_delay`` draws how many seconds a pod needs to get ready once it is bound; ``on_lost`` gets each pod that disappeared
     before its time, as it was last seen.
@@ -57,7 +57,10 @@ class WorkloadPlayer:
         self._started_jobs: set[str] = set()
         self._due: list[tuple[float, _Action, str]] = []
         for life in workload.pods:
-            self._due.append((float(life.arrives_at_seconds), _Action.CREATE, life.name))
+            if life.running is not None:
+                self._arrive(life)
+            else:
+                self._due.append((float(life.arrives_at_seconds), _Action.CREATE, life.name))
             if life.leaves_at_seconds is not None:
                 self._due.append((float(life.leaves_at_seconds), _Action.DELETE, life.name))
         heapq.heapify(self._due)
@@ -89,9 +92,7 @@ class WorkloadPlayer:
 
     async def _act(self, action: _Action, life: PodLife) -> None:
         if action is _Action.CREATE:
-            if life.name not in self._present:
-                self._present.add(life.name)
-                self._count(life, 1)
+            self._arrive(life)
             await self._create(life)
             return
         if life.name in self._present:
@@ -101,6 +102,11 @@ class WorkloadPlayer:
             await self._kube.delete(kinds.POD, life.name, life.template.namespace)
         except NotFound:
             return
+
+    def _arrive(self, life: PodLife) -> None:
+        if life.name not in self._present:
+            self._present.add(life.name)
+            self._count(life, 1)
 
     def replicas_of(self, owner_uid: str) -> int | None:
         """How many pods a workload controller wants now; None where none of the workload's pods are of it."""

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from karpenter.api.core import Container, ContainerPort, PodOS, PodSpec
+from karpenter.api.meta import OwnerReference
 from karpenter.api.scheduling_constraints import (
     Affinity,
     NodeAffinity,
@@ -21,6 +22,8 @@ from karpenter.api.scheduling_constraints import (
 )
 from karpenter.cli.main import app
 from karpenter.model import labels
+from karpenter.model.clock import SystemClock
+from karpenter.simulation.apiserver import MemoryServer
 from karpenter.simulator.cluster_workload import ClusterPods, LoadPattern, cluster_workload
 from karpenter.simulator.workload import WorkloadError
 from karpenter.state.host_ports import host_ports_of
@@ -106,7 +109,26 @@ def test_pods_keep_their_rules_about_other_pods_their_owner_and_what_they_say_of
     assert (host_ports_of(played.spec), played.spec.priority) == (host_ports_of(PodSpec(containers=ports)), 7)
     assert (played.metadata.namespace, played.metadata.labels) == ("prod", {"app": "shop"})
     assert played.metadata.annotations == {labels.DO_NOT_DISRUPT: "true"}
-    assert played.metadata.owner_references == (owner("ReplicaSet", "shop"),)
+    (controller,) = played.metadata.owner_references
+    assert (controller.kind, controller.name, controller.controller) == ("ReplicaSet", "shop", True)
+
+
+def test_the_controller_of_pods_has_a_uid_that_no_object_of_the_study_gets() -> None:
+    """An embedded API server counts its uids. Once an Event of the study with the uid of a controller expired, its pods went."""
+    server = MemoryServer(SystemClock())
+    read = server.create(
+        server.resource("apps", "v1", "replicasets"), "default", {"metadata": {"name": "shop"}}
+    ).decoded()
+    uid = read["metadata"]["uid"]
+    controller = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="shop", uid=uid, controller=True)
+    found = pods(2, {"cpu": "1"}, meta={"owner_references": (controller,)})
+    workload = cluster_workload(ClusterPods(tuple(found)), LoadPattern.STEADY, seed=1, days=1)
+    (played,) = {life.template.owner.uid for life in workload.pods if life.template.owner is not None}
+    other = MemoryServer(SystemClock())
+    resource = other.resource("", "v1", "configmaps")
+    given = [other.create(resource, "default", {"metadata": {"name": f"c{n}"}}).decoded() for n in range(20)]
+    assert uid in {each["metadata"]["uid"] for each in given}
+    assert played not in {each["metadata"]["uid"] for each in given}
 
 
 @pytest.mark.parametrize("pattern", [LoadPattern.STEADY, LoadPattern.DAILY])

@@ -23,9 +23,8 @@ from karpenter.settings import Settings
 from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, running_cluster
 from karpenter.simulation.apiserver import MemoryServer
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
-from karpenter.simulator.simulation_run import START
 from karpenter.simulator.trace_file import read_trace
-from karpenter.simulator.workload import PodLife, Workload, WorkloadPodTemplate, ordered_workload
+from karpenter.simulator.workload import MONDAY, PodLife, Workload, WorkloadPodTemplate, ordered_workload
 from karpenter.simulator.workload_player import WorkloadPlayer
 from support.fault_week import TYPES
 from support.manifest_builders import Json, pod, pool, type_of
@@ -81,7 +80,7 @@ async def recorded(clock: LoopClock, trace: Path) -> int:
 
 def test_what_a_cluster_recorded_is_simulated_with_the_same_pods_though_some_were_evicted(tmp_path: Path) -> None:
     trace = tmp_path / "month.csv"
-    played, pods_seen = web_and_jobs(), run_virtual(lambda clock: recorded(clock, trace), START)
+    played, pods_seen = web_and_jobs(), run_virtual(lambda clock: recorded(clock, trace), MONDAY)
     assert pods_seen >= len(played.pods) + 2, "two pods came back"
     read = read_trace(trace)
 

@@ -6,7 +6,7 @@ runs on a real cluster.
 """
 
 from karpenter.providers.simulated.fault_rules import Faults, FaultsError
-from karpenter.providers.simulated.simulated_nodes import SimulatedNodes, SimulatedTiming
+from karpenter.providers.simulated.simulated_nodes import NamedNodes, SimulatedNodes, SimulatedTiming
 from karpenter.providers.simulated.simulated_provider import SimulatedProvider
 
-__all__ = ["SimulatedProvider", "SimulatedNodes", "SimulatedTiming", "Faults", "FaultsError"]
+__all__ = ["SimulatedProvider", "SimulatedNodes", "SimulatedTiming", "NamedNodes", "Faults", "FaultsError"]

@@ -111,6 +111,12 @@ def decode_instance(stored: ConfigMap) -> SimulatedInstance | None:
         return None
 
 
+def stored_instance(instance: SimulatedInstance) -> ConfigMap:
+    """The ConfigMap that holds an instance."""
+    metadata = ObjectMeta(name=instance.node_name, namespace=INSTANCE_NAMESPACE, labels={INSTANCE_LABEL: "true"})
+    return ConfigMap(metadata=metadata, data=_encoded(instance))
+
+
 def _encoded(instance: SimulatedInstance) -> dict[str, str]:
     return {_DATA_KEY: msgspec.json.encode(instance).decode()}
 
@@ -123,9 +129,8 @@ class SimulatedInstanceStore:
 
     async def create(self, instance: SimulatedInstance) -> SimulatedInstance:
         """Store a new instance, or return the existing one of that name."""
-        metadata = ObjectMeta(name=instance.node_name, namespace=INSTANCE_NAMESPACE, labels={INSTANCE_LABEL: "true"})
         try:
-            await self.kube.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=_encoded(instance)))
+            await self.kube.create(CONFIG_MAP, stored_instance(instance))
         except AlreadyExists:
             return await self.get(instance.node_name)
         except KubeError as error:

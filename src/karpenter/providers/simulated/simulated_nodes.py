@@ -56,6 +56,18 @@ class SimulatedTiming:
     writes_in_flight: int = 16
 
 
+@dataclass(frozen=True, slots=True)
+class NamedNodes:
+    """Nodes that are there from the beginning under names of their own.
+
+    ``bought``: of instances; ``unmanaged``: of none. The latter stay, their Nodes are left alone, and pods run on them as on
+    others.
+    """
+
+    bought: frozenset[str] = frozenset()
+    unmanaged: frozenset[str] = frozenset()
+
+
 class _ObjectKey(NamedTuple):
     """What to reconcile: a pod, or (with an empty namespace) an instance."""
 
@@ -76,12 +88,23 @@ class _WatchedObjects:
     node_of_pod: dict[_ObjectKey, str] = field(default_factory=dict)
 
 
+_NO_NAMED_NODES = NamedNodes()
+
+
 class SimulatedNodes:
     """Plays all simulated instances of a cluster while ``run`` runs."""
 
-    def __init__(self, kube: Kube, clock: Clock, timing: SimulatedTiming = SimulatedTiming()) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        clock: Clock,
+        timing: SimulatedTiming = SimulatedTiming(),
+        named_nodes: NamedNodes = _NO_NAMED_NODES,
+    ) -> None:
         self._kube = kube
         self._clock = clock
+        self._unmanaged = named_nodes.unmanaged
+        self._named_nodes = named_nodes.bought | named_nodes.unmanaged
         self._timing = timing
         self._store = SimulatedInstanceStore(kube)
         self._failures = WriteFailureLog(clock)
@@ -167,7 +190,7 @@ class SimulatedNodes:
         metadata = (new or old or Pod()).metadata
         key = _ObjectKey(metadata.namespace, metadata.name)
         node_name = new.spec.node_name if new is not None else ""
-        if new is not None and node_name.startswith(NODE_NAME_PREFIX):
+        if new is not None and (node_name.startswith(NODE_NAME_PREFIX) or node_name in self._named_nodes):
             self._watched.pods.setdefault(node_name, {})[key] = new
             self._watched.node_of_pod[key] = node_name
             self._queue.add(key)
@@ -188,10 +211,13 @@ class SimulatedNodes:
         if not key.namespace:
             return await self._reconcile_instance(key.name)
         pod = self._watched.pods.get(self._watched.node_of_pod.get(key, ""), {}).get(key)
-        record = self._watched.instances.get(pod.spec.node_name) if pod is not None else None
-        if pod is None or record is None or record.terminating:
+        if pod is None or not self._is_running(pod.spec.node_name):
             return None
         return await self._reconcile_pod(pod)
+
+    def _is_running(self, node_name: str) -> bool:
+        record = self._watched.instances.get(node_name)
+        return node_name in self._unmanaged if record is None else not record.terminating
 
     async def _reconcile_instance(self, name: str) -> float | None:
         record = self._watched.instances.get(name)

@@ -1,4 +1,4 @@
-"""Windows of requests that become one call."""
+"""Batching of requests in a time window into one call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.launch_environment import START
 
 @dataclass
 class RecordingExecutor:
-    """Answers requests with themselves and keeps what it was asked at once, and when."""
+    """Answers requests with themselves and records the batches and their times."""
 
     batches: list[tuple[str, tuple[int, ...], float]] = field(default_factory=list)
     sizes: list[tuple[int, float]] = field(default_factory=list)
@@ -67,7 +67,7 @@ def test_requests_within_the_idle_time_are_one_call() -> None:
     run_scenario(scenario)
 
 
-def test_buckets_do_not_mix() -> None:
+def test_buckets_are_not_mixed() -> None:
     """AWS-T751."""
 
     async def scenario(executor: RecordingExecutor) -> None:
@@ -78,7 +78,7 @@ def test_buckets_do_not_mix() -> None:
     run_scenario(scenario)
 
 
-def test_a_window_that_never_rests_closes_every_second() -> None:
+def test_a_window_with_continuous_requests_closes_every_second() -> None:
     """AWS-T755."""
 
     async def scenario(executor: RecordingExecutor) -> None:
@@ -93,8 +93,8 @@ def test_a_window_that_never_rests_closes_every_second() -> None:
     run_scenario(scenario)
 
 
-def test_a_window_stays_open_for_requests_that_are_known_to_come() -> None:
-    """A busy process brings requests that belong together a quarter of a second apart; AWS-750 alone would call forty times."""
+def test_a_window_stays_open_for_expected_requests() -> None:
+    """In a busy process, related requests come a quarter of a second apart; AWS-750 alone would cause forty calls."""
 
     async def scenario(executor: RecordingExecutor) -> None:
         left = [40]
@@ -111,7 +111,7 @@ def test_a_window_stays_open_for_requests_that_are_known_to_come() -> None:
     run_scenario(scenario)
 
 
-def test_a_request_that_never_comes_holds_a_window_for_a_second() -> None:
+def test_an_expected_request_that_never_comes_keeps_a_window_open_for_a_second() -> None:
     async def scenario(executor: RecordingExecutor) -> None:
         batcher = executor.batcher(more_expected=lambda: True)
         await batcher.submit("a", 1)
@@ -120,7 +120,7 @@ def test_a_request_that_never_comes_holds_a_window_for_a_second() -> None:
     run_scenario(scenario)
 
 
-def test_requests_that_keep_coming_hold_a_window_for_ten_seconds() -> None:
+def test_continuous_expected_requests_keep_a_window_open_for_ten_seconds() -> None:
     async def scenario(executor: RecordingExecutor) -> None:
         batcher = executor.batcher(more_expected=lambda: True)
         asked = []
@@ -133,7 +133,7 @@ def test_requests_that_keep_coming_hold_a_window_for_ten_seconds() -> None:
     run_scenario(scenario)
 
 
-def test_a_full_window_closes_though_more_are_expected() -> None:
+def test_a_full_window_closes_even_if_more_requests_are_expected() -> None:
     async def scenario(executor: RecordingExecutor) -> None:
         batcher = executor.batcher(maximum_requests=2, more_expected=lambda: True)
         await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", 2))
@@ -154,7 +154,7 @@ def test_a_full_window_closes_at_once() -> None:
     run_scenario(scenario)
 
 
-def test_each_caller_gets_its_own_fault_and_all_get_a_fault_of_the_call() -> None:
+def test_each_caller_gets_its_own_error_and_all_get_an_error_of_the_call() -> None:
     async def scenario(executor: RecordingExecutor) -> None:
         batcher = executor.batcher()
         mixed = await asyncio.gather(batcher.submit("a", 1), batcher.submit("a", -1), return_exceptions=True)
@@ -167,7 +167,7 @@ def test_each_caller_gets_its_own_fault_and_all_get_a_fault_of_the_call() -> Non
     run_scenario(scenario)
 
 
-def test_who_is_left_without_an_answer_is_told() -> None:
+def test_a_request_without_an_answer_is_an_error() -> None:
     """AWS-753."""
 
     async def scenario(executor: RecordingExecutor) -> None:
@@ -181,7 +181,7 @@ def test_who_is_left_without_an_answer_is_told() -> None:
     run_scenario(scenario)
 
 
-def test_who_stops_waiting_takes_nothing_from_the_others() -> None:
+def test_a_cancelled_request_does_not_affect_the_others() -> None:
     async def scenario(executor: RecordingExecutor) -> None:
         batcher = executor.batcher()
         impatient = asyncio.ensure_future(batcher.submit("a", 1))
@@ -194,7 +194,7 @@ def test_who_stops_waiting_takes_nothing_from_the_others() -> None:
     run_scenario(scenario)
 
 
-def test_a_bounded_number_of_windows_is_worked_on_at_once() -> None:
+def test_a_limited_number_of_windows_is_executed_at_once() -> None:
     """AWS-753."""
 
     async def scenario(executor: RecordingExecutor) -> None:

@@ -1,4 +1,4 @@
-"""What the doctor finds (issue: each finding says what breaks and what mends it)."""
+"""Findings of `karpenter doctor`: each names the problem and the fix."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OWNED = Tag(key="kubernetes.io/cluster/shop", value="owned")
 
 
 class Aws:
-    """An account in good health; tests make it ill."""
+    """A healthy account, in which tests cause problems."""
 
     def __init__(self) -> None:
         self.subnets = [
@@ -171,11 +171,11 @@ def patient(aws: Aws, **changes: object) -> DoctorSubject:
 
 
 async def bad(aws: Aws, **changes: object) -> list[DoctorFinding]:
-    """What is not well."""
+    """Findings that are not ok."""
     return [finding for finding in await run_checks(patient(aws, **changes)) if finding.level is not FindingLevel.OK]
 
 
-async def test_in_good_health_nothing_is_found() -> None:
+async def test_a_healthy_account_has_no_findings() -> None:
     findings = await run_checks(patient(Aws()))
     assert {finding.level for finding in findings} == {FindingLevel.OK}
     assert {finding.check for finding in findings} == {
@@ -219,7 +219,7 @@ async def test_a_missing_permission_names_the_statement_to_attach() -> None:
     ],
     ids=["AWS-T081-subnets", "groups", "AWS-025", "AWS-731", "AWS-725", "AWS-853", "quota"],
 )
-async def test_each_illness_is_found_with_its_remedy(
+async def test_each_problem_is_found_with_its_fix(
     illness: dict[str, object], level: FindingLevel, says: str, mend: str
 ) -> None:
     aws = Aws()
@@ -248,10 +248,10 @@ async def test_a_role_in_aws_auth_needs_no_access_entry() -> None:
     ],
     ids=["no ConfigMap", "an empty one", "one with other roles"],
 )
-async def test_a_cluster_without_access_entries_gets_the_role_into_aws_auth(
+async def test_for_a_cluster_without_access_entries_the_fix_adds_the_role_to_aws_auth(
     map_roles: str | None, command: str, kept: list[str]
 ) -> None:
-    """AWS-726, AWS-853: the line is for a shell, and what stands in the ConfigMap stays."""
+    """AWS-726, AWS-853: the fix is a shell command that keeps the content of the ConfigMap."""
     aws = Aws()
     aws.entries, aws.entry_refusal = {}, "InvalidRequestException"
     (finding,) = await bad(aws, aws_auth=map_roles)
@@ -271,8 +271,8 @@ async def test_an_unreadable_aws_auth_is_not_overwritten() -> None:
     assert finding.fix == f"add {NODE_ROLE} to mapRoles of ConfigMap kube-system/aws-auth"
 
 
-def test_the_fixes_are_a_script_without_what_a_person_has_to_do() -> None:
-    """Issue 17: `doctor --fix-print` prints commands; prose becomes comments, so that nothing is run by mistake."""
+def test_the_fixes_are_a_script_in_which_manual_steps_are_comments() -> None:
+    """Issue 17: `doctor --fix-print` prints commands; manual steps are comments and are not executed."""
     check = DoctorCheck("node role")
     out = io.StringIO()
     findings = [
@@ -295,7 +295,7 @@ async def test_a_role_that_is_not_for_ec2_is_found() -> None:
     assert finding.text == "role nodes cannot be taken on by EC2"
 
 
-async def test_few_free_addresses_are_told_by_zone() -> None:
+async def test_few_free_addresses_are_reported_by_zone() -> None:
     aws = Aws()
     aws.subnets.append(
         SubnetInfo(subnet_id="subnet-2", vpc_id="v", availability_zone="b", available_ip_address_count=7)
@@ -315,7 +315,7 @@ async def test_groups_of_another_vpc_and_two_owned_ones_are_found() -> None:
 
 
 @pytest.mark.parametrize("error", [None, AwsError("AccessDeniedException", "no")], ids=["disabled", "AWS-858-refused"])
-async def test_a_key_that_cannot_be_used_is_found_before_instances_die_of_it(error: AwsError | None) -> None:
+async def test_a_kms_key_that_cannot_be_used_is_found(error: AwsError | None) -> None:
     """AWS-719, AWS-858"""
     aws = Aws()
     aws.key_state = "Disabled"
@@ -326,7 +326,7 @@ async def test_a_key_that_cannot_be_used_is_found_before_instances_die_of_it(err
     assert "right after their start" in finding.impact
 
 
-async def test_instances_that_died_of_themselves_are_told_with_the_reason() -> None:
+async def test_instances_terminated_by_ec2_are_reported_with_the_reason() -> None:
     """AWS-858"""
     aws = Aws()
     aws.instances = [
@@ -340,14 +340,14 @@ async def test_instances_that_died_of_themselves_are_told_with_the_reason() -> N
     assert finding.text == "instance i-1 ended by itself: Client.InvalidKMSKey.InvalidState: key"
 
 
-async def test_spot_without_a_queue_is_warned_of() -> None:
-    """AWS-854, AWS-T852: with spot allowed somewhere, one warning."""
+async def test_spot_without_an_interruption_queue_is_a_warning() -> None:
+    """AWS-854, AWS-T852: one warning if any NodePool allows spot."""
     (finding,) = await bad(Aws(), settings=AwsSettings("shop"))
     assert finding.level is FindingLevel.WARNING
     assert "allow spot instances and no queue is set" in finding.text
 
 
-async def test_what_the_controller_says_of_a_class_is_passed_on_with_its_remedy() -> None:
+async def test_conditions_of_a_class_are_reported_with_the_fix() -> None:
     """AWS-T702, AWS-T703"""
     condition = Condition(type="ValidationSucceeded", status="False", reason="CreateFleetAuthCheckFailed", message="no")
     ill = replace(node_class(), status=EC2NodeClassStatus(conditions=(condition,)))
@@ -356,7 +356,7 @@ async def test_what_the_controller_says_of_a_class_is_passed_on_with_its_remedy(
     assert "NodeLifecycle" in finding.fix
 
 
-async def test_a_class_whose_dry_runs_proved_nothing_is_no_class_in_order() -> None:
+async def test_a_class_with_inconclusive_dry_runs_is_a_finding() -> None:
     """AWS-116, AWS-T702."""
     message = "dry runs that prove nothing: ec2:CreateFleet (InternalError)"
     condition = Condition(type="ValidationSucceeded", status="True", reason="ValidationSucceeded", message=message)
@@ -366,7 +366,7 @@ async def test_a_class_whose_dry_runs_proved_nothing_is_no_class_in_order() -> N
 
 
 def launchable() -> EC2NodeClass:
-    """A class whose status has what a launch needs."""
+    """A class whose status is complete for a launch."""
     status = EC2NodeClassStatus(
         subnets=(Subnet(id="subnet-1", zone="a"),),
         security_groups=(SecurityGroup(id="sg-1"),),
@@ -379,7 +379,7 @@ _PASSED = AwsError("DryRunOperation", "would have succeeded")
 _WRONG_MARKET = AwsError("InvalidParameterValue", "You cannot specify tags for Spot instances requests")
 
 
-async def test_a_pool_knows_what_it_can_buy_and_for_how_much() -> None:
+async def test_a_node_pool_is_reported_with_its_types_and_lowest_price() -> None:
     """AWS-350, AWS-360, AWS-365: at the live prices of the region."""
     pool = node_pool("spot", (wanted(labels.CAPACITY_TYPE, "In", "spot"),))
     findings = await run_checks(patient(Aws(), pools=(pool,)))
@@ -388,8 +388,8 @@ async def test_a_pool_knows_what_it_can_buy_and_for_how_much() -> None:
     ]
 
 
-async def test_a_pool_that_can_buy_nothing_is_found_before_pods_wait_for_it() -> None:
-    """AWS-350: a type that the region does not sell."""
+async def test_a_node_pool_without_instance_types_is_a_finding() -> None:
+    """AWS-350: a type that the region does not offer."""
     pool = node_pool("exotic", (wanted(labels.INSTANCE_TYPE, "In", "x9.none"),))
     (finding,) = await bad(Aws(), pools=(pool,))
     assert finding.level is FindingLevel.FAILURE
@@ -416,10 +416,10 @@ async def test_instance_types_that_cannot_be_read_are_a_warning() -> None:
         (AwsError("InvalidAMIID.NotFound", "no"), AwsError("InvalidAMIID.NotFound", "no"), FindingLevel.FAILURE),
     ],
 )
-async def test_a_launch_is_tried_through_the_newest_template_of_the_class(
+async def test_the_launch_dry_run_uses_the_newest_launch_template_of_the_class(
     on_demand: AwsError, spot: AwsError, level: FindingLevel
 ) -> None:
-    """AWS-117: what EC2 says of RunInstances through the template that launches use."""
+    """AWS-117: the answer of EC2 to RunInstances with the launch template of launches."""
     aws = Aws()
     aws.templates = [
         LaunchTemplate(
@@ -435,7 +435,7 @@ async def test_a_launch_is_tried_through_the_newest_template_of_the_class(
     assert "new" in findings[0].text
 
 
-async def test_without_a_template_the_doctor_says_that_no_launch_was_tried() -> None:
+async def test_without_a_launch_template_the_doctor_reports_that_no_launch_was_tried() -> None:
     """AWS-117"""
     findings = await run_checks(patient(Aws(), classes=(launchable(),)))
     assert [finding.text for finding in findings if finding.check == "launches"] == [
@@ -443,7 +443,7 @@ async def test_without_a_template_the_doctor_says_that_no_launch_was_tried() -> 
     ]
 
 
-async def test_without_the_right_to_simulate_the_rest_is_looked_at_all_the_same() -> None:
+async def test_without_permission_to_simulate_policies_the_other_checks_run() -> None:
     aws = Aws()
     aws.faults = {
         "simulate": AwsError("AccessDenied", "no"),
@@ -458,8 +458,8 @@ async def test_without_the_right_to_simulate_the_rest_is_looked_at_all_the_same(
 _KUBEADM = AwsSettings("shop", interruption_queue="shop", bootstrap=BootstrapSettings(mode=BootstrapMode.KUBEADM))
 
 
-async def test_in_mode_kubeadm_eks_is_not_asked_and_roles_need_no_mapping() -> None:
-    """AWS-900: the endpoint must be set, and no access entry is looked for."""
+async def test_in_mode_kubeadm_eks_is_not_called_and_roles_need_no_access_entry() -> None:
+    """AWS-900: the endpoint must be set, and access entries are not checked."""
     aws = Aws()
     aws.entries = {}
     aws.faults["cluster"] = AwsError("AccessDeniedException", "EKS was asked")
@@ -478,7 +478,7 @@ async def test_in_mode_kubeadm_the_policy_to_attach_is_that_of_the_mode() -> Non
     assert "--bootstrap-mode kubeadm --part IAMIntegration" in found[0].fix
 
 
-async def test_what_the_cluster_lacks_to_join_is_a_failure_in_mode_kubeadm_only() -> None:
+async def test_missing_join_prerequisites_are_a_failure_in_mode_kubeadm_only() -> None:
     """AWS-936"""
     kube = MemoryKube(MemoryServer(ManualClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
     (found,) = await check_joining(kube, _KUBEADM.bootstrap)

@@ -1,4 +1,4 @@
-"""``karpenter doctor``, the whole command, against the double of AWS: what a set-up in order and an ill one look like."""
+"""The command ``karpenter doctor`` against the double of AWS, with a healthy account and with problems."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def running() -> Iterator[Double]:
 
 @pytest.fixture
 def aws(running: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Double:
-    """An account in good order, with a cluster."""
+    """A healthy account with a cluster."""
     running.reset()
     seed(running)
     client(running, "iam").update_assume_role_policy(RoleName="node", PolicyDocument=json.dumps(_TRUST))
@@ -62,7 +62,7 @@ def _asked(folder: Path, *objects: Json) -> Result:
 
 
 def _findings(result: Result) -> dict[str, list[dict[str, Any]]]:
-    """By check, those that are not all right."""
+    """Findings that are not ok, by check."""
     findings: dict[str, list[dict[str, Any]]] = {}
     for load in json.loads(result.stdout):
         if load["level"] != "ok":
@@ -70,13 +70,13 @@ def _findings(result: Result) -> dict[str, list[dict[str, Any]]]:
     return findings
 
 
-def test_an_account_in_order_has_no_findings(aws: Double, tmp_path: Path) -> None:
+def test_a_healthy_account_has_no_findings(aws: Double, tmp_path: Path) -> None:
     result = _asked(tmp_path)
     assert set(_findings(result)) == {"cluster access"}  # there is no kubeconfig
     assert result.exit_code == 0
 
 
-def test_what_is_wrong_is_found_all_at_once(aws: Double, tmp_path: Path) -> None:
+def test_all_problems_are_found_in_one_run(aws: Double, tmp_path: Path) -> None:
     key = client(aws, "kms").create_key()["KeyMetadata"]["KeyId"]
     client(aws, "kms").disable_key(KeyId=key)
     aws.control.deny("ec2:CreateFleet")
@@ -126,7 +126,7 @@ def test_a_cluster_that_knows_roles_by_aws_auth_gets_the_line_that_adds_the_node
     assert "create-access-entry" not in result.stdout
 
 
-def test_credentials_that_expired_are_one_finding(aws: Double, tmp_path: Path) -> None:
+def test_expired_credentials_are_one_finding(aws: Double, tmp_path: Path) -> None:
     aws.control.expire_credentials()
     findings = _findings(_asked(tmp_path))
     assert "have expired" in findings["credentials"][0]["text"]

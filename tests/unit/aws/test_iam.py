@@ -123,7 +123,7 @@ def test_permissions_are_bound_to_the_cluster(sid: str, operator: str, key: str,
     assert statements()[sid].conditions[operator][key] == value
 
 
-#: How IAM calls the service of a group of calls. Who we are may be asked without permission.
+#: IAM service prefixes by call group. GetCallerIdentity needs no permission.
 _PREFIXES = {
     **{group: "ec2" for group in RateLimitGroup if group.startswith("ec2 ")},
     RateLimitGroup.IAM: "iam",
@@ -133,12 +133,12 @@ _PREFIXES = {
     RateLimitGroup.EKS: "eks",
     RateLimitGroup.ZONAL_SHIFT: "arc-zonal-shift",
 }
-#: Needed without a call of ours: tags and roles are given along with what is made.
+#: Needed without a call: tags and roles are passed to calls that create resources.
 _IMPLIED = {"iam:PassRole", "iam:TagInstanceProfile"}
 
 
 def callable_actions() -> set[str]:
-    """Actions of all calls there are in the adapters."""
+    """Actions of all calls in the adapters."""
     result = (
         var for module in (api_clients, api_clients) for var in vars(module).values() if isinstance(var, ApiOperation)
     )
@@ -149,15 +149,15 @@ def callable_actions() -> set[str]:
     }
 
 
-def test_what_is_allowed_is_what_the_adapters_can_call() -> None:
-    """AWS-T700, AWS §16 Beyond: read from the adapters themselves, so that the policy cannot fall behind them, or go beyond."""
+def test_the_policy_allows_exactly_the_calls_of_the_adapters() -> None:
+    """AWS-T700, AWS §16 Beyond: read from the adapters, so that the policy has no more and no fewer actions."""
     storing = replace(PLACE, token_delivery=TokenDelivery.PARAMETER)
     self_managed = replace(PLACE, bootstrap_mode=BootstrapMode.KUBEADM)
     allowed = iam_policies.allowed_actions(storing) | iam_policies.allowed_actions(self_managed)
     assert callable_actions() == allowed - _IMPLIED
 
 
-def test_a_self_managed_cluster_needs_nothing_of_eks_and_tokens_only_below_their_path() -> None:
+def test_the_policy_of_a_self_managed_cluster_has_no_eks_actions_and_only_token_parameters() -> None:
     """AWS-941."""
     self_managed = replace(PLACE, bootstrap_mode=BootstrapMode.KUBEADM)
     services = {action.partition(":")[0] for action in iam_policies.allowed_actions(self_managed)}
@@ -180,7 +180,7 @@ def test_console_output_is_read_in_self_managed_clusters_only_and_of_their_own_i
     assert statement.conditions["StringEquals"] == {"aws:ResourceTag/kubernetes.io/cluster/shop": "owned"}
 
 
-def test_every_policy_is_below_the_size_a_managed_one_may_have() -> None:
+def test_every_policy_is_below_the_size_limit_of_managed_policies() -> None:
     place = ClusterLocation("c" * 100, "us-northeast-central-1", "123456789012", "aws-us-gov")
     for policy in iam_policies.controller_policies(place):
         assert len(json.dumps(iam_policies.policy_document(policy.statements), separators=(",", ":"))) <= 6144
@@ -194,7 +194,7 @@ def test_the_command_prints_a_policy_document() -> None:
     assert document["Version"] == "2012-10-17"
     assert {statement["Sid"] for statement in document["Statement"]} == {sid for sid, _ in SPECIFIED.values()}
     assert "arn:aws-cn:iam::123456789012:role/KarpenterNodeRole-shop" in done.stdout
-    assert "karpenter.k8s.aws/launch-batch" in done.stderr  # beside the document: a policy of tag keys must allow it
+    assert "karpenter.k8s.aws/launch-batch" in done.stderr  # not in the document: policies for tag keys must allow it
 
 
 @pytest.mark.parametrize(

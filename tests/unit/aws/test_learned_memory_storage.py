@@ -1,4 +1,4 @@
-"""What Nodes teach, kept in the cluster: heard once, written down, read back by whoever comes next."""
+"""Discovered memory of instance types, stored in the cluster and read by later processes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CLAIM = NodeClaim(
 
 
 class LearningProcesses:
-    """Processes on one cluster, one after another or beside each other."""
+    """Processes on one cluster, one after another or concurrently."""
 
     def __init__(self, fixture: InstanceTypeFixture) -> None:
         self.fixture = fixture
@@ -63,7 +63,7 @@ class LearningProcesses:
         )
 
     async def work(self, learning: DiscoveredCapacityController) -> None:
-        """One pass."""
+        """Run one reconcile."""
         await learning.reconcile()
 
     def claim_of(self, instance_id: str) -> NodeClaim | None:
@@ -85,7 +85,7 @@ async def processes() -> LearningProcesses:
     return LearningProcesses(await instance_type_fixture(FakeRegion(names=["t3.medium"])))
 
 
-async def test_what_was_learned_survives_the_process(processes: LearningProcesses) -> None:
+async def test_learned_memory_survives_the_process(processes: LearningProcesses) -> None:
     """AWS-316 to AWS-318, Beyond"""
     learning = processes.process()
     learning.on_node(None, node())
@@ -96,7 +96,7 @@ async def test_what_was_learned_survives_the_process(processes: LearningProcesse
     assert next_one.memories.discovered_capacity.memory_bytes("t3.medium", IMAGES) == 3800 * MIB
 
 
-async def test_whoever_begins_to_lead_late_keeps_what_was_learned_meanwhile(processes: LearningProcesses) -> None:
+async def test_a_process_that_becomes_leader_later_has_the_learned_memory(processes: LearningProcesses) -> None:
     """AWS-318, Beyond"""
     follower = await instance_type_fixture(FakeRegion(names=["t3.medium", "m5.large"]))
     waiting = processes.process(follower)
@@ -110,7 +110,7 @@ async def test_whoever_begins_to_lead_late_keeps_what_was_learned_meanwhile(proc
     assert {"t3.medium", "m5.large"} == {entry[0] for entry in msgspec.json.decode(await processes.written())}
 
 
-async def test_a_node_is_heard_once_and_again_when_its_memory_changes(processes: LearningProcesses) -> None:
+async def test_the_memory_of_a_node_is_read_once_and_again_when_it_changes(processes: LearningProcesses) -> None:
     """AWS-316, AWS-T302"""
     learning = processes.process()
     learning.on_node(None, node())
@@ -124,7 +124,7 @@ async def test_a_node_is_heard_once_and_again_when_its_memory_changes(processes:
     assert processes.known() == 3790
 
 
-async def test_a_node_that_has_not_registered_teaches_nothing(processes: LearningProcesses) -> None:
+async def test_the_memory_of_an_unregistered_node_is_ignored(processes: LearningProcesses) -> None:
     """AWS-316"""
     learning = processes.process()
     learning.on_node(None, node(registered=""))
@@ -132,7 +132,7 @@ async def test_a_node_that_has_not_registered_teaches_nothing(processes: Learnin
     assert processes.known() is None
 
 
-async def test_a_node_whose_class_is_not_known_yet_is_heard_later(processes: LearningProcesses) -> None:
+async def test_a_node_whose_class_is_unknown_is_read_later(processes: LearningProcesses) -> None:
     learning = processes.process()
     node_classes, processes.classes = processes.classes, {}
     learning.on_node(None, node())
@@ -143,7 +143,7 @@ async def test_a_node_whose_class_is_not_known_yet_is_heard_later(processes: Lea
     assert processes.known() == 3800
 
 
-async def test_a_node_that_went_before_it_was_heard_is_forgotten(processes: LearningProcesses) -> None:
+async def test_a_node_deleted_before_it_was_read_is_dropped(processes: LearningProcesses) -> None:
     learning = processes.process()
     learning.on_node(None, node())
     learning.on_node(node(), None)
@@ -151,7 +151,7 @@ async def test_a_node_that_went_before_it_was_heard_is_forgotten(processes: Lear
     assert processes.known() is None
 
 
-async def test_nothing_is_written_without_news(processes: LearningProcesses) -> None:
+async def test_without_changes_nothing_is_written(processes: LearningProcesses) -> None:
     learning = processes.process()
     learning.on_node(None, node())
     await processes.work(learning)
@@ -162,7 +162,7 @@ async def test_nothing_is_written_without_news(processes: LearningProcesses) -> 
     ).metadata.resource_version == before
 
 
-async def test_what_cannot_be_read_is_told_and_learned_anew(processes: LearningProcesses) -> None:
+async def test_an_invalid_record_is_logged_and_learned_again(processes: LearningProcesses) -> None:
     config = ConfigMap(
         metadata=ObjectMeta(name=CONFIG_MAP_NAME, namespace=CONFIG_MAP_NAMESPACE), data={"memory": "{nonsense"}
     )

@@ -29,7 +29,7 @@ STABILITY = {"stable", "beta", "alpha"}
 
 
 class Row(NamedTuple):
-    """What the page says of a series."""
+    """A row of the metrics page."""
 
     type: str
     labels: frozenset[str]
@@ -49,7 +49,7 @@ ROWS = _rows()
 
 
 def _process() -> Metrics:
-    """The metrics of a process with everything of the provider in it, which has done nothing yet."""
+    """The metrics of a new process with the whole provider."""
     metrics, clock = Metrics(), SystemClock()
     facts = DiscoveredCluster(AwsClusterInfo("shop", "us-west-2", "https://shop", "Q0E=", "1.35"), cast(Any, None))
     settings = AwsSettings(cluster_name="shop", interruption_queue="shop")
@@ -58,8 +58,8 @@ def _process() -> Metrics:
     return metrics
 
 
-def _of_market() -> Scrape:
-    """The series about types, which are written and not counted."""
+def _series_about_types() -> Scrape:
+    """The series about instance types, which are computed at a scrape."""
     metrics = Metrics()
     types: tuple[InstanceType, ...] = ec2_catalog.packaged_instance_types()[:2]
     market = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
@@ -67,7 +67,7 @@ def _of_market() -> Scrape:
     return Scrape(render_sync(metrics.registry))
 
 
-def test_every_controller_counts_its_passes_like_all_controllers() -> None:
+def test_every_controller_has_the_reconcile_metrics() -> None:
     """OPS-490: the series of controller-runtime exist from the start, by the names of OPS-723."""
     totals = Scrape(render_sync(_process().registry)).values("controller_runtime_reconcile_total", "controller").keys()
     assert {
@@ -87,12 +87,12 @@ def test_the_page_names_every_series_and_its_type() -> None:
     assert {name: row.type for name, row in ROWS.items()} == dict(own)
 
 
-def test_every_row_says_how_stable_its_series_is() -> None:
+def test_every_row_has_the_stability_of_its_series() -> None:
     assert {row.stability for row in ROWS.values()} == STABILITY
 
 
-def test_series_of_karpenter_are_as_stable_as_there() -> None:
-    """K15-A101: what interruptions count is stable, what is about offerings and launches beta."""
+def test_series_of_karpenter_have_the_same_stability() -> None:
+    """K15-A101: metrics of interruptions are stable, those of offerings and launches are beta."""
     stability = {name: row.stability for name, row in ROWS.items() if name.startswith("karpenter_")}
     interruptions = ("received_messages_total", "deleted_messages_total", "message_queue_duration_seconds")
     assert {stability[f"karpenter_interruption_{name}"] for name in interruptions} == {"stable"}
@@ -116,6 +116,6 @@ def test_the_page_gives_the_labels_of_counted_series() -> None:
 
 
 def test_the_page_gives_the_labels_of_series_about_types() -> None:
-    seen = {name: frozenset(labels) for name, labels, _ in _of_market() if name in ROWS}
+    seen = {name: frozenset(labels) for name, labels, _ in _series_about_types() if name in ROWS}
     assert seen == {name: ROWS[name].labels for name in seen}
     assert len(seen) == 6

@@ -1,4 +1,4 @@
-"""What a region's partition decides: endpoints, currency, price list, service principals."""
+"""Settings by AWS partition: endpoints, currency, price list, service principals."""
 
 from __future__ import annotations
 

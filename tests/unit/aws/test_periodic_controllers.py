@@ -1,4 +1,4 @@
-"""Work at a fixed period, which the process did once before it could lead."""
+"""Controllers with a fixed period, whose first run was at startup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 
 class Work:
-    """Done at these seconds since the start; fails with what is put into ``faults``."""
+    """Records the seconds of its runs since the start; fails with errors from ``faults``."""
 
     def __init__(self, clock: LoopClock, *faults: Exception) -> None:
         self.clock = clock
@@ -34,8 +34,8 @@ class Work:
             raise self.faults.pop(0)
 
 
-def seconds_of_looks(during: float, *faults: Exception) -> list[float]:
-    """When a loop of hourly looks looked."""
+def seconds_of_runs(during: float, *faults: Exception) -> list[float]:
+    """The run times of an hourly controller."""
 
     async def main(clock: LoopClock) -> list[float]:
         work = Work(clock, *faults)
@@ -48,17 +48,17 @@ def seconds_of_looks(during: float, *faults: Exception) -> list[float]:
     return virtual.run_virtual(main, START)
 
 
-def test_a_look_says_when_the_next_one_is_due() -> None:
-    assert seconds_of_looks(2.5 * HOUR) == [0.0, HOUR, 2 * HOUR]
+def test_a_run_returns_when_the_next_one_is_due() -> None:
+    assert seconds_of_runs(2.5 * HOUR) == [0.0, HOUR, 2 * HOUR]
 
 
 @pytest.mark.parametrize("fault", [ProviderError("no"), AwsError("InternalError", "no"), KubeError("no")], ids=type)
-def test_faults_are_tried_again_at_growing_distances(fault: Exception) -> None:
-    assert seconds_of_looks(HOUR, *[fault] * 8) == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]
+def test_errors_are_retried_with_growing_delays(fault: Exception) -> None:
+    assert seconds_of_runs(HOUR, *[fault] * 8) == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]
 
 
 def due_after(age: float, *faults: Exception) -> float:
-    """How long an hourly refresh may wait still that was done at the start, for whoever begins to run it later."""
+    """The delay until an hourly refresh is due, by the age of the refresh at startup."""
 
     async def main(clock: LoopClock) -> float:
         refresh = PeriodicRefresh(Work(clock, *faults), timedelta(hours=1), clock)
@@ -71,17 +71,17 @@ def due_after(age: float, *faults: Exception) -> float:
 
 
 @pytest.mark.parametrize(("age", "due"), [(0.0, HOUR), (0.25 * HOUR, 0.75 * HOUR), (HOUR, 0.0), (100 * HOUR, 0.0)])
-def test_a_process_that_begins_to_lead_late_asks_for_what_is_old_at_once(age: float, due: float) -> None:
+def test_a_new_leader_refreshes_old_data_at_once(age: float, due: float) -> None:
     """AWS-281, AWS-366"""
     assert due_after(age) == due
 
 
-def test_what_could_not_be_had_at_the_start_is_due_at_once() -> None:
+def test_data_that_could_not_be_read_at_the_start_is_due_at_once() -> None:
     """AWS-366"""
     assert due_after(0.0, ProviderError("throttled")) == 0.0
 
 
-def test_rounds_of_a_refresh_begin_when_it_is_due() -> None:
+def test_refreshes_start_when_they_are_due() -> None:
     async def main(clock: LoopClock) -> list[float]:
         work = Work(clock)
         refresh = PeriodicRefresh(work, timedelta(hours=1), clock)

@@ -1,4 +1,4 @@
-"""``karpenter plan --live-prices``, the whole command, against the double of AWS."""
+"""The command ``karpenter plan --live-prices`` against the double of AWS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def aws(running: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dou
 
 @pytest.fixture
 def manifests(tmp_path: Path) -> Path:
-    """A class, a pool that buys on demand, a pod of one core."""
+    """A class, an on-demand NodePool, a pod with one CPU."""
     selector = [{"tags": {"cluster": "shop"}}]
     node_class: Json = {
         "apiVersion": "karpenter.k8s.aws/v1",
@@ -72,7 +72,7 @@ def _plan(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["plan", "--live-prices", *map(str, arguments)], catch_exceptions=False)
 
 
-def test_prices_are_those_of_the_account_and_are_kept_for_a_while(aws: Double, manifests: Path) -> None:
+def test_prices_are_those_of_the_account_and_are_cached(aws: Double, manifests: Path) -> None:
     aws.region.catalog.set_on_demand_price("m5.large", 0.0123)
     result = _plan("-f", manifests, "-o", "json")
     assert result.stderr == ""
@@ -88,7 +88,7 @@ def test_prices_are_those_of_the_account_and_are_kept_for_a_while(aws: Double, m
     assert f"prices: of EC2 in {aws.region_name}, read 20" in page
 
 
-def test_what_aws_refuses_ends_the_command_in_one_line(aws: Double, manifests: Path) -> None:
+def test_an_error_of_aws_ends_the_command_with_one_line(aws: Double, manifests: Path) -> None:
     aws.control.deny("ec2:DescribeInstanceTypes")
     result = _plan("-f", manifests)
     assert (result.exit_code, result.stdout) == (1, "")

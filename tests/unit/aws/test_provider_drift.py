@@ -1,4 +1,4 @@
-"""What the provider says of drift before it asks EC2 anything (AWS-560, AWS-561)."""
+"""Drift that the provider finds without calls to EC2 (AWS-560, AWS-561)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHANGED = {HASH_ANNOTATION: "2", HASH_VERSION_ANNOTATION: "py1"}
 
 
 class Seen:
-    """A cluster of one NodePool at most."""
+    """A cluster with at most one NodePool."""
 
     def __init__(self, pools: tuple[NodePool, ...], node_class: EC2NodeClass | None) -> None:
         self._pools = pools
@@ -40,7 +40,7 @@ class Seen:
 
 
 def provider(node_class: EC2NodeClass | None, told: RecordedEvents, *pools: NodePool) -> AwsProvider:
-    """One that has nobody to ask about machines."""
+    """A provider without EC2."""
     nobody: Any = None
     dependencies = AwsProviderDependencies(
         nobody, cast(Any, Seen(pools, node_class)), told, *(nobody,) * 5, hash_inputs=NodeClassHashInputs(), hooks=()
@@ -60,14 +60,14 @@ def class_named(name: str, **meta: Any) -> EC2NodeClass:
     return EC2NodeClass(metadata=ObjectMeta(name=name, annotations=CHANGED, **meta))
 
 
-async def test_a_changed_class_is_drift_whatever_ec2_would_say() -> None:
+async def test_a_changed_class_is_drift_without_a_call_to_ec2() -> None:
     """AWS-T566"""
     asked = provider(class_named("default"), RecordedEvents(), node_pool())
     assert await asked.drift(made()) == InstanceDrift("NodeClassDrift", "EC2NodeClass default was changed")
 
 
 @pytest.mark.parametrize("node_class", [None, class_named("default", deletion_timestamp=NOW)], ids=["gone", "going"])
-async def test_without_a_class_nothing_drifts_and_the_pool_is_told(node_class: EC2NodeClass | None) -> None:
+async def test_without_a_class_nothing_drifts_and_the_node_pool_gets_an_event(node_class: EC2NodeClass | None) -> None:
     """AWS-560, AWS-791"""
     told = RecordedEvents()
     assert await provider(node_class, told, node_pool()).drift(made()) is None

@@ -1,4 +1,4 @@
-"""The CloudFormation stack around the controller (AWS §16.3), on clusters of each kind and beside a stack of Karpenter's."""
+"""The CloudFormation stack of the controller (AWS §16.3), by kind of cluster and with a stack of Karpenter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.aws.stacks import DeploymentFailed, StackAccount, active
 
 _NODE_ROLE = "arn:aws:iam::123456789012:role/KarpenterNodeRole-shop"
 _POLICIES = ("NodeLifecycle", "IAMIntegration", "EKSIntegration", "Interruption", "ZonalShift", "ResourceDiscovery")
-#: What the guide of Karpenter makes beside its stack with eksctl: a role under a pod identity, and in API mode an access entry.
+#: Resources that Karpenter's guide creates with eksctl: a role with a pod identity, and in API mode an access entry.
 _POD_IDENTITY = ("AWS::EKS::PodIdentityAssociation", "shop", "kube-system", "karpenter")
 _ACCESS_ENTRY = ("AWS::EKS::AccessEntry", "shop", _NODE_ROLE)
 
@@ -46,7 +46,7 @@ SIX_POLICIES = karpenter_stack(*(f"KarpenterController{part}Policy" for part in 
 _KEEP = {"ControllerRole": "shop-karpenter", "NodeAccess": "exists"}
 
 
-def test_the_stack_has_everything_around_the_controller() -> None:
+def test_the_stack_has_all_resources_of_the_controller() -> None:
     """AWS-725 to AWS-732"""
     resources = active(stack(), {})
     kinds = [resource["Type"] for resource in resources.values()]
@@ -72,7 +72,7 @@ def test_the_stack_deploys_in_each_authentication_mode_and_has_an_access_entry_w
     assert {"KarpenterNodeRole", "KarpenterInterruptionQueue", "KarpenterControllerRole"} <= set(changes.created)
 
 
-def test_the_stack_of_a_self_managed_cluster_has_nothing_of_eks() -> None:
+def test_the_stack_of_a_self_managed_cluster_has_no_eks_resources() -> None:
     """AWS-941: no access entry and no pod identity; the controller's role is for the instances that it runs on."""
     template = stack("--bootstrap-mode", "kubeadm")
     resources = template["Resources"]
@@ -89,7 +89,7 @@ def test_the_stack_of_a_self_managed_cluster_has_nothing_of_eks() -> None:
     assert {"KarpenterNodeRole", "KarpenterInterruptionQueue", "SpotInterruptionRule"} <= set(resources)
 
 
-def test_the_stack_of_a_self_managed_cluster_deploys_without_a_cluster_of_eks() -> None:
+def test_the_stack_of_a_self_managed_cluster_deploys_without_an_eks_cluster() -> None:
     account = StackAccount("CONFIG_MAP")  # it takes no access entries
     changes = account.deploy("karpenter-shop", stack("--bootstrap-mode", "kubeadm"))
     assert {"KarpenterControllerRole", "KarpenterControllerInstanceProfile"} <= set(changes.created)
@@ -107,13 +107,13 @@ def test_a_service_account_for_a_self_managed_cluster_is_refused() -> None:
     )
 
 
-def test_the_stack_fails_where_the_parameter_does_not_say_that_the_cluster_takes_no_entries() -> None:
+def test_the_stack_fails_without_the_parameter_for_clusters_without_access_entries() -> None:
     with pytest.raises(DeploymentFailed, match="authentication mode"):
         StackAccount("CONFIG_MAP").deploy("karpenter-shop", stack())
 
 
 @pytest.mark.parametrize("theirs", [ONE_POLICY, SIX_POLICIES], ids=["until 1.7", "since 1.8"])
-def test_each_name_that_a_stack_of_karpenter_has_too_belongs_to_the_same_resource(theirs: Mapping[str, Any]) -> None:
+def test_names_shared_with_a_stack_of_karpenter_belong_to_the_same_resource(theirs: Mapping[str, Any]) -> None:
     """Issue 17: a name under another logical ID would collide; under the same one CloudFormation updates in place."""
     ours, others = active(stack(), {}), theirs["Resources"]
     for logical, resource in ours.items():
@@ -132,10 +132,10 @@ def test_each_name_that_a_stack_of_karpenter_has_too_belongs_to_the_same_resourc
     ids=["until 1.7", "since 1.8"],
 )
 @pytest.mark.parametrize("mode", ["API", "CONFIG_MAP"])
-def test_a_stack_of_karpenter_is_taken_over_in_place_and_handed_back(
+def test_a_stack_of_karpenter_is_updated_in_place_and_back(
     theirs: Mapping[str, Any], deleted: tuple[str, ...], mode: str
 ) -> None:
-    """Issue 17: role, queue and rules stay what they are, and the controller keeps its role and its pod identity."""
+    """Issue 17: role, queue and rules stay unchanged, and the controller keeps its role and its pod identity."""
     account = StackAccount(mode, foreign={_POD_IDENTITY, *([_ACCESS_ENTRY] if mode == "API" else [])})
     account.deploy("Karpenter-shop", theirs)
     changes = account.deploy("Karpenter-shop", stack(), AuthenticationMode=mode, **_KEEP)
@@ -148,7 +148,7 @@ def test_a_stack_of_karpenter_is_taken_over_in_place_and_handed_back(
 
 
 @pytest.mark.parametrize("theirs", [ONE_POLICY, SIX_POLICIES], ids=["until 1.7", "since 1.8"])
-def test_a_second_stack_beside_that_of_karpenter_is_refused(theirs: Mapping[str, Any]) -> None:
+def test_a_second_stack_beside_that_of_karpenter_fails(theirs: Mapping[str, Any]) -> None:
     """Role and queue have the names that Karpenter gives them: the migration guide says to update the stack instead."""
     account = StackAccount()
     account.deploy("Karpenter-shop", theirs)
@@ -156,7 +156,7 @@ def test_a_second_stack_beside_that_of_karpenter_is_refused(theirs: Mapping[str,
         account.deploy("karpenter-shop", stack())
 
 
-def test_taking_over_without_saying_what_the_controller_has_already_fails_and_changes_nothing() -> None:
+def test_a_takeover_without_the_existing_pod_identity_fails_and_changes_nothing() -> None:
     account = StackAccount(foreign={_POD_IDENTITY})
     account.deploy("Karpenter-shop", SIX_POLICIES)
     with pytest.raises(DeploymentFailed, match=r"KarpenterControllerIdentity: .* already exists"):
@@ -164,7 +164,7 @@ def test_taking_over_without_saying_what_the_controller_has_already_fails_and_ch
     assert account.deploy("Karpenter-shop", SIX_POLICIES).created == ()
 
 
-def test_the_policies_go_to_the_role_that_the_controller_has() -> None:
+def test_the_policies_are_attached_to_the_existing_controller_role() -> None:
     """AWS-718"""
     made, kept = active(stack(), {}), active(stack(), _KEEP)
     policies = [f"KarpenterController{part}Policy" for part in _POLICIES]
@@ -173,7 +173,7 @@ def test_the_policies_go_to_the_role_that_the_controller_has() -> None:
     assert made.keys() - kept.keys() == {"KarpenterControllerRole", "KarpenterControllerIdentity", "NodeAccessEntry"}
 
 
-def test_the_stack_gives_its_role_to_the_service_account_that_is_named() -> None:
+def test_the_stack_gives_its_role_to_the_named_service_account() -> None:
     """AWS-732: the release may live in a namespace of its own."""
     resources = active(stack("--service-account", "autoscaling:karpenter"), {})
     identity = resources["KarpenterControllerIdentity"]["Properties"]

@@ -1,4 +1,4 @@
-"""Settings of self-managed clusters, and which classes they are for."""
+"""Settings of self-managed clusters, and the classes that they apply to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KUBEADM = {
 }
 
 
-def test_mode_kubeadm_needs_an_endpoint_and_excludes_what_only_eks_has() -> None:
+def test_mode_kubeadm_needs_an_endpoint_and_excludes_settings_of_eks() -> None:
     """AWS-T920, AWS-900."""
     wrong = {**_KUBEADM, "CLUSTER_ENDPOINT": "", "ENABLE_ZONAL_SHIFT": "true", "EKS_CONTROL_PLANE": "true"}
     with pytest.raises(SettingError) as refused:
@@ -59,8 +59,8 @@ def test_settings_reach_the_provider() -> None:
         ("bootstrap_token_groups", "system:bootstrappers:a,"),
     ],
 )
-def test_values_that_cannot_work_stop_the_start(name: str, value: str) -> None:
-    """AWS-906, AWS-908: no token gets a group beyond system:bootstrappers, or lives longer than a day."""
+def test_invalid_values_stop_the_start(name: str, value: str) -> None:
+    """AWS-906, AWS-908: token groups start with system:bootstrappers, and the TTL is at most a day."""
     with pytest.raises(SettingError, match=f"--{name.replace('_', '-')}='{value}' is not"):
         resolve_settings({name: value}, _KUBEADM)
 
@@ -101,7 +101,7 @@ def test_which_classes_join_with_kubeadm(
         pytest.param("Custom", {join_rules.COMPRESS_ANNOTATION: "zstd"}, "the only value is gzip", id="AWS-924"),
     ],
 )
-def test_annotations_that_mean_nothing_are_named(family: str, annotations: dict[str, str], expected: str) -> None:
+def test_invalid_annotations_are_named(family: str, annotations: dict[str, str], expected: str) -> None:
     """AWS-901, AWS-T912."""
     node_class = replaced_annotations(launch_environment.node_class({"ami_family": family}), annotations)
     problem = join_rules.bootstrap_problem(node_class)
@@ -109,8 +109,8 @@ def test_annotations_that_mean_nothing_are_named(family: str, annotations: dict[
 
 
 @pytest.mark.parametrize(("ttl", "count"), [("5m", 1), ("14m59s", 1), ("15m", 0), ("1h", 0)])
-def test_a_token_that_expires_before_the_time_to_register_is_warned_of(ttl: str, count: int) -> None:
-    """AWS-938: an instance that boots slowly would find its token expired."""
+def test_a_token_that_expires_before_the_registration_timeout_logs_a_warning(ttl: str, count: int) -> None:
+    """AWS-938: the token of an instance that boots slowly would be expired."""
     settings = resolve_settings({"provider": "aws", "cluster_name": "c", "bootstrap_token_ttl": ttl}, {})
     said = risky_settings(settings, DEFAULT_TIMEOUTS.registration)
     assert len(said) == count

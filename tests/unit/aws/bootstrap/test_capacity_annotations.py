@@ -35,7 +35,7 @@ def _pods(instance_type: InstanceType) -> int:
 
 
 def _reserved_mib(instance_type: InstanceType) -> int:
-    """Reserved memory without the 100 MiB of the eviction threshold, which always stays."""
+    """Reserved memory without the eviction threshold of 100 MiB."""
     return instance_type.overhead[res.MEMORY] // quantity.MILLI // MIB - 100
 
 
@@ -58,7 +58,7 @@ async def test_max_pods_of_the_class_wins() -> None:
     [
         pytest.param("aws", {}, 70, 1465, id="as EKS images"),
         pytest.param("none", {}, 0, 0, id="nothing"),
-        pytest.param("explicit", {}, 0, 0, id="explicit, and the class says nothing"),
+        pytest.param("explicit", {}, 0, 0, id="explicit without settings"),
         pytest.param("explicit", {"kubeReserved": {"memory": "300Mi"}}, 0, 300, id="explicit amounts only"),
         pytest.param("explicit", {"systemReserved": {"cpu": "100m", "memory": "50Mi"}}, 100, 50, id="of the system"),
     ],
@@ -66,7 +66,7 @@ async def test_max_pods_of_the_class_wins() -> None:
 async def test_reserved_resources_are_those_of_the_mode(
     mode: str, kubelet: dict[str, Any], cpu_millis: int, memory_mib: int
 ) -> None:
-    """AWS-931: a kubeadm node reserves nothing unless told; the thresholds of eviction stay."""
+    """AWS-931: a kubeadm node reserves nothing by default; eviction thresholds apply."""
     annotations = {**OTHER, "karpenter.k8s.aws/kube-reserved-mode": mode}
     instance_type = await _medium(_class(annotations, kubelet=kubelet))
     assert (instance_type.overhead[res.CPU], _reserved_mib(instance_type)) == (cpu_millis, memory_mib)
@@ -84,19 +84,19 @@ async def test_reserved_resources_are_those_of_the_mode(
         ),
     ],
 )
-def test_an_annotation_that_cannot_be_followed_is_said(node_class: EC2NodeClass, says: str) -> None:
+def test_an_annotation_that_cannot_be_applied_is_reported(node_class: EC2NodeClass, says: str) -> None:
     """AWS-930, AWS-931: such a class is not valid, reason UnsupportedBootstrap."""
     assert says in join_rules.bootstrap_problem(node_class)
 
 
 @pytest.mark.parametrize("annotations", [OTHER, {"karpenter.k8s.aws/kube-reserved-mode": "explicit"}, {}])
-def test_good_annotations_are_no_problem(annotations: dict[str, str]) -> None:
+def test_valid_annotations_are_accepted(annotations: dict[str, str]) -> None:
     """AWS-930, AWS-931."""
     assert join_rules.bootstrap_problem(_class(annotations)) == ""
 
 
 def test_annotations_that_change_user_data_are_drift() -> None:
-    """AWS-903, AWS-930: the pods of a node are in its user data; what the estimate assumes is not."""
+    """AWS-903, AWS-930: max pods are in user data; assumed reservations are not."""
     cluster = AwsClusterInfo("c", "eu-west-1", "https://c", "", "1.35")
     plain = node_class_hash(_class({}), cluster)
     assert node_class_hash(_class(OTHER), cluster) != plain

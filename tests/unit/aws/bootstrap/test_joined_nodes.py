@@ -1,4 +1,4 @@
-"""Nodes of self-managed clusters after they joined: their provider IDs, and their end when the instance is gone."""
+"""Joined Nodes of self-managed clusters: their provider IDs, and their deletion when the instance is gone."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _instance(number: int = 1, state: str = "running") -> InstanceInfo:
 
 
 @dataclass
-class Fleet:
-    """The instances there are."""
+class FakeInstances:
+    """Existing instances."""
 
     infos: tuple[InstanceInfo, ...] = (_instance(),)
 
@@ -59,7 +59,7 @@ class Fleet:
 
 @dataclass
 class View:
-    """The cluster as the informers saw it."""
+    """The cluster view."""
 
     known_claims: list[NodeClaim] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -93,9 +93,9 @@ def _node(name: str, *addresses: tuple[str, str], provider_id: str = "") -> Addr
 
 
 def _reconciled(
-    node: AddressedNode, view: View, fleet: Fleet | None = None, settings: BootstrapSettings = _KUBEADM
+    node: AddressedNode, view: View, instances: FakeInstances | None = None, settings: BootstrapSettings = _KUBEADM
 ) -> tuple[str, float | None]:
-    """The Node's provider ID after one pass, and when the next is due."""
+    """The Node's provider ID after one reconcile, and the delay until the next."""
 
     async def main(clock: virtual.LoopClock) -> tuple[str, float | None]:
         kube = MemoryKube(MemoryServer(clock))
@@ -106,7 +106,7 @@ def _reconciled(
             {"status": {"addresses": [msgspec.to_builtins(address) for address in node.status.addresses]}},
             subresource="status",
         )
-        controller = ProviderIdController(kube, view, fleet or Fleet(), settings)  # type: ignore[arg-type]
+        controller = ProviderIdController(kube, view, instances or FakeInstances(), settings)  # type: ignore[arg-type]
         again = await controller.reconcile(node.metadata.name)
         return (await kube.get(NODE, node.metadata.name)).spec.provider_id, again
 
@@ -122,29 +122,29 @@ def _reconciled(
     ],
 )
 def test_a_node_without_provider_id_gets_that_of_its_instance(node: AddressedNode) -> None:
-    """AWS-927, AWS-T913: by name or by address; without an instance of that kind the Node would time out."""
+    """AWS-927, AWS-T913: by name or by address; otherwise registration would time out."""
     assert _reconciled(node, View([_claim()])) == (_PROVIDER_ID, None)
 
 
-def test_a_node_of_no_instance_is_left_alone_and_tried_again_while_a_claim_waits() -> None:
+def test_a_node_without_an_instance_is_unchanged_and_retried_while_a_claim_waits() -> None:
     """AWS-T914: two instances, and the Node's address is that of neither."""
-    fleet = Fleet((_instance(1), _instance(2)))
+    instances = FakeInstances((_instance(1), _instance(2)))
     claims = [_claim(), _claim("aws:///eu-west-1a/i-2")]
     stranger = _node("stranger", ("InternalIP", "10.0.0.9"), ("ExternalIP", "10.0.0.1"))
-    assert _reconciled(stranger, View(claims), fleet) == ("", 10.0)
+    assert _reconciled(stranger, View(claims), instances) == ("", 10.0)
     registered = Condition(type="Registered", status="True")
-    assert _reconciled(stranger, View([_claim(conditions=(registered,))]), fleet) == ("", None)
+    assert _reconciled(stranger, View([_claim(conditions=(registered,))]), instances) == ("", None)
 
 
-def test_a_node_that_two_instances_fit_is_left_alone() -> None:
-    """AWS-927: a provider ID cannot be changed, so doubt means to wait."""
-    fleet = Fleet((_instance(1), msgspec.structs.replace(_instance(2), private_ip_address="10.0.0.1")))
+def test_a_node_that_matches_two_instances_is_unchanged() -> None:
+    """AWS-927: a provider ID is immutable, so an ambiguous match waits."""
+    instances = FakeInstances((_instance(1), msgspec.structs.replace(_instance(2), private_ip_address="10.0.0.1")))
     claims = [_claim(), _claim("aws:///eu-west-1a/i-2")]
-    assert _reconciled(_node("n", ("InternalIP", "10.0.0.1")), View(claims), fleet) == ("", 10.0)
+    assert _reconciled(_node("n", ("InternalIP", "10.0.0.1")), View(claims), instances) == ("", 10.0)
 
 
 def test_an_instance_with_a_node_and_a_node_older_than_its_claim_are_no_match() -> None:
-    """AWS-927: nobody can take over an instance that has its Node; machines of the control plane were there before."""
+    """AWS-927: an instance with a Node gets no second one; Nodes of the control plane are older than the NodeClaim."""
     joined = View([_claim()], {"i-1": Node(metadata=ObjectMeta(name="first"))})
     assert _reconciled(_node("i-1"), joined)[0] == ""
     later = launch_environment.START + timedelta(minutes=1)
@@ -153,7 +153,7 @@ def test_an_instance_with_a_node_and_a_node_older_than_its_claim_are_no_match() 
     assert _reconciled(_node("i-1"), View([younger])) == ("", None)
 
 
-def test_a_provider_id_that_is_there_stays() -> None:
+def test_an_existing_provider_id_is_not_changed() -> None:
     """AWS-927: it is immutable."""
     assert _reconciled(_node("i-1", provider_id="other:///1"), View([_claim()])) == ("other:///1", None)
 
@@ -166,7 +166,7 @@ def test_outside_mode_kubeadm_only_annotated_classes_count(annotations: dict[str
     assert _reconciled(_node("i-1"), view, settings=BootstrapSettings())[0] == expected
 
 
-def _lost(node: Node, view: View, fleet: Fleet) -> bool:
+def _lost(node: Node, view: View, instances: FakeInstances) -> bool:
     async def main(clock: virtual.LoopClock) -> bool:
         kube = MemoryKube(MemoryServer(clock))
         await kube.create(NODE, node)
@@ -176,7 +176,7 @@ def _lost(node: Node, view: View, fleet: Fleet) -> bool:
             {"status": msgspec.to_builtins(NodeStatus(conditions=node.status.conditions))},
             subresource="status",
         )
-        await LostNodeCollector(kube, view, fleet).reconcile()  # type: ignore[arg-type]
+        await LostNodeCollector(kube, view, instances).reconcile()  # type: ignore[arg-type]
         try:
             await kube.get(NODE, node.metadata.name)
         except NotFound:
@@ -197,17 +197,17 @@ def _managed(ready: str = "Unknown", pool: str = "default", provider_id: str = _
 @pytest.mark.parametrize(
     ("node", "view", "infos", "is_deleted"),
     [
-        pytest.param(_managed(), View(), (), True, id="EC2 has forgotten it"),
+        pytest.param(_managed(), View(), (), True, id="unknown to EC2"),
         pytest.param(_managed(), View(), (_instance(state="terminated"),), True, id="terminated"),
         pytest.param(_managed(), View(), (_instance(),), False, id="the instance runs"),
         pytest.param(_managed(ready="True"), View(), (), False, id="the node is ready"),
-        pytest.param(_managed(), View([_claim()]), (), False, id="its claim sees to it"),
-        pytest.param(_managed(pool=""), View(), (), False, id="not a node of ours"),
+        pytest.param(_managed(), View([_claim()]), (), False, id="deleted by its NodeClaim"),
+        pytest.param(_managed(pool=""), View(), (), False, id="unmanaged node"),
         pytest.param(_managed(provider_id="other"), View(), (), False, id="another cloud's"),
     ],
 )
-def test_a_node_goes_when_its_instance_is_gone(
+def test_a_node_is_deleted_when_its_instance_is_gone(
     node: Node, view: View, infos: tuple[InstanceInfo, ...], is_deleted: bool
 ) -> None:
     """AWS-933: there is no cloud controller to delete it."""
-    assert _lost(node, view, Fleet(infos)) is is_deleted
+    assert _lost(node, view, FakeInstances(infos)) is is_deleted

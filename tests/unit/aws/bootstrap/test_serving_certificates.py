@@ -73,7 +73,7 @@ def _request(
 
 
 def test_names_and_addresses_of_the_instance_are_approved() -> None:
-    """AWS-937: what a kubelet asks for by default."""
+    """AWS-937: what a kubelet requests by default."""
     assert refusal(_request(), _INFO) == ""
     assert refusal(_request(usages=("digital signature", "key encipherment", "server auth")), _INFO) == ""
 
@@ -101,13 +101,13 @@ def test_names_and_addresses_of_the_instance_are_approved() -> None:
         pytest.param(_request(request="%"), "cannot be read", id="no base64"),
     ],
 )
-def test_everything_else_is_left_unapproved(request_: CertificateSigningRequest, reason: str) -> None:
+def test_other_certificate_requests_are_not_approved(request_: CertificateSigningRequest, reason: str) -> None:
     """AWS-937, AWS-T916."""
     assert reason in refusal(request_, _INFO)
 
 
-def test_only_undecided_requests_of_the_serving_signer_are_looked_at() -> None:
-    """AWS-937: a denial by a person stands."""
+def test_only_undecided_requests_of_the_serving_signer_are_checked() -> None:
+    """AWS-937: a manual denial is kept."""
     denied = SigningRequestStatus(conditions=(Condition(type="Denied", status="True"),))
     assert is_undecided(_request())
     assert not is_undecided(_request(signer_name="kubernetes.io/kube-apiserver-client"))
@@ -142,7 +142,7 @@ def _missing(*left_out: str, info: dict[str, str] | None = {"kubeconfig": "x"}, 
     return asyncio.run(main())
 
 
-def test_what_kubeadm_init_makes_is_enough_under_any_name() -> None:
+def test_the_objects_of_kubeadm_init_suffice_under_any_name() -> None:
     """AWS-936: equivalents by role and group."""
     assert _missing() == ()
     assert _missing(prefix="our-own-") == ()
@@ -159,8 +159,8 @@ def test_each_missing_prerequisite_is_named_with_its_role_and_group() -> None:
     assert _missing(info={}) == ("key kubeconfig in ConfigMap kube-public/cluster-info",)
 
 
-def test_what_may_not_be_read_is_said_with_its_mend() -> None:
-    """AWS-936: an installation without the roles of this mode is no mystery."""
+def test_a_prerequisite_that_cannot_be_read_is_reported_with_the_fix() -> None:
+    """AWS-936: the message names the missing roles of this mode."""
 
     class Refusing:
         async def list(self, *_: object) -> None:
@@ -174,8 +174,8 @@ def test_what_may_not_be_read_is_said_with_its_mend() -> None:
     assert all("settings.bootstrapMode" in text for text in texts)
 
 
-def test_a_class_that_cannot_join_is_not_ready_and_says_why() -> None:
-    """AWS-936, AWS-T915: BootstrapPrerequisitesMissing, and it mends itself."""
+def test_a_class_whose_instances_cannot_join_is_not_ready_with_a_reason() -> None:
+    """AWS-936, AWS-T915: BootstrapPrerequisitesMissing until the prerequisites exist."""
 
     async def main() -> None:
         environment = NodeClassEnvironment(disable_dry_run=True).with_resources()

@@ -36,7 +36,7 @@ def _hash(pem: bytes) -> str:
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
-def test_the_field_reports_user_data_gets_host_token_and_hash_and_keeps_its_own_names() -> None:
+def test_variables_in_the_user_data_of_the_field_report_are_replaced_and_other_names_stay() -> None:
     """AWS-T900: the three names of the report are replaced; ``${HOME}`` and ``$(hostname)`` stay."""
     text = rendered(FIELD_REPORT, CLUSTER)
     match = re.search(r"kubeadm join (\S+):6443 --token (\S+) \\\n.*sha256:([0-9a-f]{64})\n", text)
@@ -54,33 +54,33 @@ def test_the_field_reports_user_data_gets_host_token_and_hash_and_keeps_its_own_
         pytest.param("https://[fd00::1]:6443", "[fd00::1] 6443 [fd00::1]:6443", id="an IPv6 address"),
     ],
 )
-def test_the_endpoint_is_told_in_parts(endpoint: str, expected: str) -> None:
+def test_the_endpoint_has_variables_for_its_parts(endpoint: str, expected: str) -> None:
     """AWS-T909."""
     text = "${CLUSTER_ENDPOINT} ${CLUSTER_ENDPOINT_PORT} ${CLUSTER_ENDPOINT_HOSTPORT} ${CLUSTER_ENDPOINT_URL}"
     assert rendered(text, cluster(CA, endpoint=endpoint)) == f"{expected} {endpoint}"
 
 
-def test_two_dollars_write_the_name_itself() -> None:
+def test_two_dollar_signs_escape_a_variable() -> None:
     """AWS-T910, and names that are no variables keep their dollars."""
     text = "$${BOOTSTRAP_TOKEN} $${HOME} $$${NODEPOOL} $NODEPOOL ${nodepool} ${NODEPOOL:-x}"
     assert rendered(text, CLUSTER) == "${BOOTSTRAP_TOKEN} $${HOME} $${NODEPOOL} $NODEPOOL ${nodepool} ${NODEPOOL:-x}"
 
 
-def test_values_are_not_read_for_variables_again() -> None:
-    """AWS-920: a label's value cannot smuggle a variable in."""
+def test_values_are_not_expanded_again() -> None:
+    """AWS-920: the value of a label cannot inject a variable."""
     of = cluster(CA, endpoint="https://x")
     join = JoinParameters(claim="${BOOTSTRAP_TOKEN}", token=TOKEN)
     assert rendered("${NODECLAIM}", of, join) == "${BOOTSTRAP_TOKEN}"
 
 
 @over(st.text(alphabet="${}ABOTSRAP_KEN$ \n'\"", max_size=60))
-def test_text_without_a_known_name_stays_byte_for_byte(text: str) -> None:
+def test_text_without_a_known_variable_stays_unchanged(text: str) -> None:
     """AWS-920."""
     if not re.search("|".join(VARIABLE_NAMES), text):
         assert rendered(text, CLUSTER) == text
 
 
-def test_every_name_has_a_value_or_stays() -> None:
+def test_every_variable_has_a_value_or_stays() -> None:
     """AWS-920: the whole table."""
     simple = [name for name in VARIABLE_NAMES if not name.endswith(("_SH", "_CONFIG"))]
     values = dict(zip(simple, rendered("|".join(f"${{{name}}}" for name in simple), CLUSTER).split("|"), strict=True))
@@ -124,13 +124,13 @@ def test_a_hash_without_a_bundle_is_an_error_that_says_what_to_set() -> None:
     assert rendered("no hash", cluster()) == "no hash"
 
 
-def test_names_that_are_nearly_known_are_found() -> None:
-    """AWS-922: two edits at most; what a shell sets itself is not meant."""
+def test_misspelled_variables_are_found() -> None:
+    """AWS-922: an edit distance of two at most; variables of the shell are ignored."""
     text = "${BOOTSTRAP_TOKN} ${CLUSTER_ENDPIONT} ${HOME} ${PROVIDER_ID} ${NODE_NAME} ${CLUSTER_CA} $${NODEPOL}"
     assert lookalikes(text) == {"BOOTSTRAP_TOKN": "BOOTSTRAP_TOKEN", "CLUSTER_ENDPIONT": "CLUSTER_ENDPOINT"}
 
 
-def test_only_texts_with_a_token_want_one() -> None:
+def test_only_user_data_with_a_token_variable_needs_a_token() -> None:
     """AWS-923."""
     assert wants_token(FIELD_REPORT)
     assert wants_token("${JOIN_CONFIG}")
@@ -141,7 +141,7 @@ def test_only_texts_with_a_token_want_one() -> None:
 
 
 def test_without_a_token_its_variables_stay() -> None:
-    """AWS-918: instances that join by other means may use the same names."""
+    """AWS-918: instances that join in other ways may use the same names."""
     text = "${BOOTSTRAP_TOKEN} ${JOIN_CONFIG} ${BOOTSTRAP_TOKEN_SH} ${NODEPOOL}"
     expected = "${BOOTSTRAP_TOKEN} ${JOIN_CONFIG} ${BOOTSTRAP_TOKEN_SH} web"
     assert rendered(text, CLUSTER, JoinParameters(pool="web")) == expected
@@ -181,15 +181,15 @@ def test_the_join_configuration_is_of_the_version_that_kubeadm_reads(version: st
     }
 
 
-def test_the_kubelets_document_has_pods_and_taints() -> None:
+def test_the_kubelet_configuration_has_max_pods_and_taints() -> None:
     """AWS-920: KUBELET_CONFIG."""
     document = yaml.safe_load(rendered("${KUBELET_CONFIG}", CLUSTER, podsPerCore=4))
     assert (document["kind"], document["maxPods"], document["podsPerCore"]) == ("KubeletConfiguration", 58, 4)
     assert document["registerWithTaints"][-1] == {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 
 
-def test_a_parameter_is_read_by_the_instance_and_its_token_is_nowhere() -> None:
-    """AWS-917: user data has the parameter's name; the shell sets BOOTSTRAP_TOKEN itself."""
+def test_with_a_parameter_user_data_has_no_token() -> None:
+    """AWS-917: user data has the parameter's name; the script sets BOOTSTRAP_TOKEN."""
     join = JoinParameters(token=TOKEN, token_parameter="/karpenter/prod/web-1")
     text = rendered("${BOOTSTRAP_TOKEN_SH}\nkubeadm join --token ${BOOTSTRAP_TOKEN}\n${JOIN_CONFIG}", CLUSTER, join)
     assert TOKEN.secret not in text
@@ -206,8 +206,8 @@ def test_compressed_user_data_is_the_same_text_and_the_same_bytes_each_time() ->
     assert first == render_user_data(joining("#!/bin/sh\necho ${NODEPOOL}", CLUSTER, join))
 
 
-def test_the_minimal_script_of_the_documents_writes_a_complete_configuration(tmp_path: Path) -> None:
-    """AWS-926: a shell runs it with a stand-in for the metadata service; provider ID and name are in the file."""
+def test_the_minimal_script_of_the_documentation_writes_a_complete_configuration(tmp_path: Path) -> None:
+    """AWS-926: a shell runs it with a fake metadata service; provider ID and name are in the file."""
     shell = shutil.which("sh")
     assert shell is not None
     target = tmp_path / "join.yaml"

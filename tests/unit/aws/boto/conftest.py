@@ -1,4 +1,4 @@
-"""One double of AWS a module; for every test it is as in the beginning, and there is an account opened to it."""
+"""One double of AWS per module, which every test resets, and an open AWS session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def running() -> Iterator[Double]:
 
 @pytest.fixture
 def aws(running: Double, monkeypatch: pytest.MonkeyPatch) -> Double:
-    """The double, as AWS to whoever asks the environment."""
+    """The double, as the endpoint in the environment of the AWS SDK."""
     running.reset()
     monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
     monkeypatch.setenv("AWS_REGION", running.region_name)

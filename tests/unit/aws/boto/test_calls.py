@@ -1,4 +1,4 @@
-"""What a call to AWS does when AWS answers badly or not at all: in virtual time, with a library that does as it is told."""
+"""Retries, rate limits and errors of AWS calls, in virtual time with a scripted client."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ UNREACHED = exceptions.EndpointConnectionError(endpoint_url=URL)
 
 
 class ScriptedClient:
-    """Answers calls from a script, and the last of it for ever; keeps what it was asked, and when."""
+    """Answers calls from a script and repeats its last answer; records calls and their times."""
 
     def __init__(self) -> None:
         self.script: list[Exception | dict[str, object]] = []
@@ -95,7 +95,7 @@ Scenario = Callable[[ScriptedClient], Awaitable[None]]
 
 
 def in_virtual_time(scenario: Scenario) -> Callable[[], None]:
-    """Run a story in virtual time."""
+    """Run a scenario in virtual time."""
 
     def test() -> None:
         async def main(clock: object) -> None:
@@ -114,7 +114,7 @@ async def fault(call: Awaitable[object]) -> AwsError:
 
 
 @in_virtual_time
-async def test_a_read_is_repeated_until_it_succeeds(client: ScriptedClient) -> None:
+async def test_a_read_is_retried_until_it_succeeds(client: ScriptedClient) -> None:
     """AWS-755."""
     client.script = [BROKEN, LATE, {"Subnets": [{"SubnetId": "subnet-1"}]}]
     subnet_infos = await client.ec2.describe_subnets(())
@@ -125,7 +125,7 @@ async def test_a_read_is_repeated_until_it_succeeds(client: ScriptedClient) -> N
 
 
 @in_virtual_time
-async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(client: ScriptedClient) -> None:
+async def test_a_read_fails_after_three_attempts_with_the_error_of_aws(client: ScriptedClient) -> None:
     """AWS-017, AWS-755."""
     client.script = [BROKEN]
     error = await fault(client.ec2.describe_subnets(()))
@@ -140,7 +140,7 @@ async def test_a_read_is_given_up_after_three_attempts_with_what_aws_said(client
 
 
 @in_virtual_time
-async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later(client: ScriptedClient) -> None:
+async def test_throttling_reduces_the_call_rate_which_recovers_later(client: ScriptedClient) -> None:
     """AWS-756."""
     pace = client.paces[RateLimitGroup.EC2_READ]
     usual = pace.per_second
@@ -168,7 +168,7 @@ async def test_whoever_is_asked_for_fewer_calls_makes_fewer_and_more_again_later
         pytest.param(FLEET_WITH_TOKEN, refusal("InvalidParameterValue"), 1, id="refused"),
     ],
 )
-def test_instances_are_bought_again_only_where_that_cannot_buy_two(
+def test_a_launch_is_retried_only_where_it_cannot_launch_twice(
     request_: FleetRequest, answer: Exception, times: int
 ) -> None:
     @in_virtual_time
@@ -182,7 +182,7 @@ def test_instances_are_bought_again_only_where_that_cannot_buy_two(
 
 
 @in_virtual_time
-async def test_an_answer_that_is_lost_is_told_as_such(client: ScriptedClient) -> None:
+async def test_a_lost_answer_is_marked_as_such(client: ScriptedClient) -> None:
     for answer in (LATE, CUT):
         client.script = [answer]
         assert (await fault(client.ec2.create_fleet(FLEET_WITH_TOKEN))).has_no_answer
@@ -213,7 +213,7 @@ async def test_a_passed_dry_run_is_recognised(client: ScriptedClient) -> None:
 
 
 @in_virtual_time
-async def test_a_call_is_given_up_after_four_minutes(client: ScriptedClient) -> None:
+async def test_a_call_times_out_after_four_minutes(client: ScriptedClient) -> None:
     """AWS-017, OPS-353."""
 
     async def never(work: Callable[[], R]) -> R:
@@ -229,8 +229,8 @@ async def test_a_call_is_given_up_after_four_minutes(client: ScriptedClient) -> 
 
 
 @in_virtual_time
-async def test_calls_are_paced_by_group(client: ScriptedClient) -> None:
-    """AWS-756: 2 fleets a second, 5 at once; reads do not wait for them."""
+async def test_calls_are_rate_limited_by_group(client: ScriptedClient) -> None:
+    """AWS-756: 2 fleets a second, 5 at once; reads are not delayed by them."""
     client.script = [{}]
     began = asyncio.get_running_loop().time()
     await asyncio.gather(*(client.ec2.create_fleet(FLEET) for _ in range(40)))
@@ -242,7 +242,7 @@ async def test_calls_are_paced_by_group(client: ScriptedClient) -> None:
 
 
 @in_virtual_time
-async def test_who_waits_for_a_turn_and_is_cancelled_gives_it_back(client: ScriptedClient) -> None:
+async def test_a_cancelled_call_returns_its_rate_limit_token(client: ScriptedClient) -> None:
     pace = AdaptiveRateLimiter(RateLimit(1.0, 1))
     await pace.acquire()
     waiting = asyncio.create_task(pace.acquire())
@@ -266,7 +266,7 @@ async def test_all_pages_are_read(client: ScriptedClient) -> None:
 
 
 @in_virtual_time
-async def test_an_answer_of_another_form_is_an_error_that_says_where(client: ScriptedClient) -> None:
+async def test_an_answer_of_another_form_is_an_error_with_its_path(client: ScriptedClient) -> None:
     client.script = [{"Subnets": [{"SubnetId": 1}]}]
     error = await fault(client.ec2.describe_subnets(()))
     assert error.code == "InvalidAnswer"
@@ -291,7 +291,7 @@ async def test_an_answer_of_another_form_is_an_error_that_says_where(client: Scr
         ),
     ],
 )
-def test_what_a_user_can_mend_is_said_in_one_line(raised: Exception, code: str, part: str) -> None:
+def test_an_error_that_a_user_can_fix_is_one_line(raised: Exception, code: str, part: str) -> None:
     @in_virtual_time
     async def scenario(client: ScriptedClient) -> None:
         client.script = [raised]
@@ -304,8 +304,8 @@ def test_what_a_user_can_mend_is_said_in_one_line(raised: Exception, code: str, 
 
 
 @in_virtual_time
-async def test_an_answer_that_is_no_answer_may_have_been_carried_out(client: ScriptedClient) -> None:
-    """A proxy's page instead of AWS's."""
+async def test_an_unparseable_answer_may_mean_an_executed_call(client: ScriptedClient) -> None:
+    """The page of a proxy instead of an answer of AWS."""
     client.script = [ResponseParserError("Unable to parse response, invalid XML received:\nb'<html>'")]
     error = await fault(client.ec2.create_fleet(FLEET_WITH_TOKEN))
     assert error.has_no_answer
@@ -313,7 +313,7 @@ async def test_an_answer_that_is_no_answer_may_have_been_carried_out(client: Scr
 
 
 @in_virtual_time
-async def test_a_mistake_of_ours_is_not_dressed_up(client: ScriptedClient) -> None:
+async def test_a_programming_error_is_raised_unchanged(client: ScriptedClient) -> None:
     client.script = [KeyError("oops")]
     with pytest.raises(KeyError):
         await client.ec2.describe_subnets(())

@@ -1,4 +1,4 @@
-"""The start and an interruption, over the real library against the double of AWS."""
+"""Startup and an interruption, with boto3 against the double of AWS."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.interruption_cluster import FakeAwsCluster
 SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
 
 
-async def test_a_spot_warning_in_the_queue_ends_the_claim(account: AwsSession, aws: Double) -> None:
+async def test_a_spot_interruption_warning_in_the_queue_deletes_the_claim(account: AwsSession, aws: Double) -> None:
     """AWS-T963, from the queue on."""
     sqs = client(aws, "sqs")
     url = sqs.create_queue(QueueName="prod")["QueueUrl"]
@@ -48,7 +48,9 @@ async def test_a_spot_warning_in_the_queue_ends_the_claim(account: AwsSession, a
     assert left["ApproximateNumberOfMessages"] == left["ApproximateNumberOfMessagesNotVisible"] == "0"
 
 
-async def test_a_policy_without_the_status_of_instances_stops_only_that(account: AwsSession, aws: Double) -> None:
+async def test_a_missing_permission_for_instance_status_stops_only_that_controller(
+    account: AwsSession, aws: Double
+) -> None:
     """AWS-T702."""
     aws.control.deny("ec2:DescribeInstanceStatus")
     cluster = FakeAwsCluster()
@@ -65,7 +67,7 @@ def api_server(cluster: FakeAwsCluster) -> ApiServerAccess:
     return ApiServerAccess(MemoryKube(cluster.server), version, "Q0E=")
 
 
-async def test_a_start_on_eks_finds_out_what_it_needs(account: AwsSession, aws: Double) -> None:
+async def test_a_start_on_eks_discovers_the_cluster(account: AwsSession, aws: Double) -> None:
     """AWS-018, AWS-019, AWS-022, AWS-026, AWS-T008."""
     arn = aws.control.add_cluster("prod", "https://prod.eks", "Q0E=", "1.35")
     settings = AwsSettings(cluster_name="prod", enable_zonal_shift=True, eks_control_plane=True)
@@ -75,8 +77,8 @@ async def test_a_start_on_eks_finds_out_what_it_needs(account: AwsSession, aws: 
     assert cluster.service_cidr == "172.20.0.0/16"
 
 
-async def test_a_start_without_permission_says_which(account: AwsSession, aws: Double) -> None:
-    """AWS-018. OPS-370: the start ends with the failed connectivity check."""
+async def test_a_start_without_permission_names_the_permission(account: AwsSession, aws: Double) -> None:
+    """AWS-018. OPS-370: startup fails with the connectivity check."""
     aws.control.deny("ec2:DescribeInstanceTypes")
     with pytest.raises(AwsStartupError) as caught:
         await discover_cluster(account, AwsSettings(cluster_name="prod"), api_server(FakeAwsCluster()))

@@ -1,4 +1,4 @@
-"""botocore's data files decoded as they are read: whatever is read of them is what botocore would have decoded."""
+"""botocore's data files, decoded lazily: values equal those that botocore decodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_models_and_endpoint_rules_of_every_service_are_those_of_botocore(servic
 
 
 def _without_documentation(value: object) -> object:
-    """The value with empty texts for documentation; a shape may be called so, too."""
+    """The value with empty documentation texts; a shape may also have that name."""
     if isinstance(value, dict):
         return {
             name: "" if name == "documentation" and isinstance(member, str) else _without_documentation(member)
@@ -41,7 +41,7 @@ def _without_documentation(value: object) -> object:
     return [_without_documentation(element) for element in value] if isinstance(value, list) else value
 
 
-def test_documentation_goes_whatever_it_says_and_shapes_of_that_name_stay(tmp_path: Path) -> None:
+def test_documentation_is_removed_and_shapes_of_that_name_stay(tmp_path: Path) -> None:
     value = {
         "documentation": 'a "quoted" \\ text, "documentation": "x"',
         "shapes": {"documentation": {"type": "string", "documentation": "\\"}, "last": ["documentation", 1]},
@@ -76,7 +76,7 @@ def test_shapes_of_errors_are_those_that_botocore_finds(service: str) -> None:
     assert all(lazy.shape_for_error_code(code).name for _, code in expected)
 
 
-def test_a_model_that_is_built_otherwise_finds_its_errors_itself() -> None:
+def test_a_model_of_another_class_finds_its_own_error_shapes() -> None:
     class OtherModel:
         error_shapes: tuple[str, ...] = ("found by itself",)
 
@@ -134,5 +134,5 @@ def test_a_large_object_equals_one_that_is_decoded(tmp_path: Path) -> None:
     assert lazy != {**value, "more": 1}
 
 
-def test_a_missing_file_is_no_model(tmp_path: Path) -> None:
+def test_a_missing_file_is_not_loaded(tmp_path: Path) -> None:
     assert LazyModelFiles().load_file(str(tmp_path / "model")) is None

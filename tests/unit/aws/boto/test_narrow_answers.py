@@ -1,4 +1,4 @@
-"""Answers decoded as far as they are read are converted into the same values as whole ones."""
+"""Answers decoded only as far as they are read give the same values as whole answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SERVICES = (
     "kms",
     "service-quotas",
 )
-#: Names that the services give to the beginning of the next page.
+#: Names of pagination tokens.
 _TOKENS = {"NextToken", "nextToken", "Marker"}
 
 
@@ -66,7 +66,7 @@ def _model(service: str = "ec2") -> ServiceModel:
 
 
 def _operations() -> Iterator[tuple[str, ApiOperation[Any]]]:
-    """All operations of which not the whole answer is read, with their services."""
+    """All operations whose answers are decoded partly, with their services."""
     for module in (api_clients, doctor_client):
         for operation in vars(module).values():
             if isinstance(operation, ApiOperation) and operation.used_members:
@@ -84,7 +84,7 @@ def _parsed(model: ServiceModel) -> dict[str, Any]:
     return result
 
 
-def test_what_is_read_of_an_instance_is_what_a_whole_answer_says() -> None:
+def test_fields_read_of_an_instance_equal_those_of_a_whole_answer() -> None:
     whole, narrow = _model(), _model()
     narrow_answer(narrow, "DescribeInstances", _INSTANCES.used_members)
     expected, parsed = _parsed(whole), _parsed(narrow)
@@ -93,7 +93,7 @@ def test_what_is_read_of_an_instance_is_what_a_whole_answer_says() -> None:
     assert parsed["NextToken"] == "more"
 
 
-def test_what_is_not_read_of_an_instance_is_not_decoded() -> None:
+def test_fields_that_are_not_read_are_not_decoded() -> None:
     model = _model()
     narrow_answer(model, "DescribeInstances", _INSTANCES.used_members)
     (instance,) = _parsed(model)["Reservations"][0]["Instances"]
@@ -113,7 +113,7 @@ def test_a_restored_answer_is_whole() -> None:
 def test_every_member_that_a_type_reads_and_the_service_describes_stays(
     service: str, operation: ApiOperation[Any]
 ) -> None:
-    """A member that a type has and the narrowed description lacks would always have its default."""
+    """A member that is missing in the narrowed description would always have its default."""
     narrow = _model(service)
     narrow_answer(narrow, operation.name, operation.used_members)
     whole = _model(service).operation_model(operation.name).output_shape
@@ -125,7 +125,7 @@ def test_every_member_that_a_type_reads_and_the_service_describes_stays(
 
 @pytest.mark.parametrize(("service", "operation"), _OPERATIONS)
 def test_answers_have_pages_where_the_service_describes_them(service: str, operation: ApiOperation[Any]) -> None:
-    """Without its token all pages but the first would be missing."""
+    """Without its token only the first page would be read."""
     described = _TOKENS & set(_model(service).operation_model(operation.name).output_shape.members)
     assert described == ({operation.pagination.output_token} if operation.pagination is not None else set())
 
@@ -154,7 +154,7 @@ def _structs(of_type: object) -> list[type[msgspec.Struct]]:
 
 
 class _Owner(AwsStruct, frozen=True, kw_only=True):
-    """What another caller reads of the same answer."""
+    """Fields that another caller reads of the same answer."""
 
     owner_id: str = ""
 
@@ -164,7 +164,7 @@ _OWNERS = ApiOperation("DescribeInstances", "Reservations", tuple[_Owner, ...], 
 
 @asynccontextmanager
 async def _session(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AwsSession]:
-    """An account whose EC2 gives one answer to everything."""
+    """A session whose EC2 gives the same answer to every call."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -193,8 +193,8 @@ async def _session(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         await server.wait_closed()
 
 
-async def test_a_session_does_not_decode_what_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time that cannot be read shows what is decoded."""
+async def test_a_session_does_not_decode_unread_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An invalid time shows which fields are decoded."""
     answer = _LAST_PAGE.replace(b"<attachTime>2026-01-01T00:00:00.000Z", b"<attachTime>no time")
     async with _session(answer, monkeypatch) as session:
         (instance,) = await session.services.ec2.describe_instances(("i-1",))

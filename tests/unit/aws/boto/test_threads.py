@@ -10,7 +10,7 @@ import pytest
 from karpenter.providers.aws.sdk.aws_session import DaemonThreadPool
 
 
-async def test_only_so_many_run_at_once_and_all_get_their_turn() -> None:
+async def test_a_limited_number_of_threads_runs_at_once_and_all_work_is_done() -> None:
     threads = DaemonThreadPool(3, "test")
     lock, under_way, most = threading.Lock(), 0, 0
     together = threading.Barrier(3)
@@ -31,7 +31,7 @@ async def test_only_so_many_run_at_once_and_all_get_their_turn() -> None:
     threads.close()
 
 
-async def test_a_thread_that_is_free_is_used_again() -> None:
+async def test_an_idle_thread_is_reused() -> None:
     threads = DaemonThreadPool(5, "test")
     names = {await threads.run(lambda: threading.current_thread().name) for _ in range(20)}
     assert names == {"test-1"}
@@ -44,7 +44,7 @@ async def test_they_do_not_keep_the_process_alive() -> None:
     threads.close()
 
 
-async def test_what_the_work_raises_is_raised() -> None:
+async def test_an_exception_of_the_work_is_raised() -> None:
     threads = DaemonThreadPool(1, "test")
 
     def work() -> None:
@@ -55,7 +55,7 @@ async def test_what_the_work_raises_is_raised() -> None:
     threads.close()
 
 
-async def test_work_whose_caller_has_gone_before_it_began_is_not_done() -> None:
+async def test_work_cancelled_before_it_starts_is_not_executed() -> None:
     threads = DaemonThreadPool(1, "test")
     go, done = threading.Event(), []
     first = asyncio.create_task(threads.run(lambda: go.wait(20)))
@@ -70,7 +70,7 @@ async def test_work_whose_caller_has_gone_before_it_began_is_not_done() -> None:
     threads.close()
 
 
-async def test_after_the_end_nothing_is_taken() -> None:
+async def test_after_shutdown_no_work_is_accepted() -> None:
     threads = DaemonThreadPool(1, "test")
     threads.close()
     with pytest.raises(RuntimeError):

@@ -1,4 +1,4 @@
-"""A session that has no region, no credentials, or nobody who answers: the message says what to do."""
+"""Errors of a session without region, credentials or a reachable service say what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.aws.double import Double
 from support.aws.refusals import refused_call
 
 
-async def test_without_a_region_the_start_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_region_the_error_says_how_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -21,7 +21,7 @@ async def test_without_a_region_the_start_says_how_to_name_one(monkeypatch: pyte
     nowhere.close()
 
 
-async def test_without_credentials_a_call_says_where_they_come_from(
+async def test_without_credentials_the_error_says_where_they_come_from(
     aws: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -33,7 +33,7 @@ async def test_without_credentials_a_call_says_where_they_come_from(
     nobody.close()
 
 
-async def test_a_service_that_is_not_there_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_service_is_reported_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_REGION", "us-west-2")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")

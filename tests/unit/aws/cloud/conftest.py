@@ -1,4 +1,4 @@
-"""A process on the double: one double and one account a module, as in the beginning for every test."""
+"""One double and one AWS session per module; every test resets the double."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node classes and NodePools under the provider put together: readiness, reasons, instance profiles (AWS chapters 2 and 7)."""
+"""EC2NodeClasses and NodePools with the wired provider: readiness, reasons, instance profiles (AWS chapters 2 and 7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from support.aws.seeds import Seeds
 PROFILES = "instanceprofile.garbagecollection"
 
 
-async def test_a_pool_whose_class_is_not_ready_has_no_types_yet(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_a_node_pool_whose_class_is_not_ready_has_no_types(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
     """AWS-283, OPS-227: missing, without subnets, ready."""
     async with provider_process(aws, account) as process:
         with pytest.raises(NodeClassNotReady, match="EC2NodeClass default of NodePool default does not exist"):
@@ -40,7 +42,7 @@ def _is_true(process: ProviderProcess, type_: str) -> bool:
     return default is not None and conditions.is_true(default.status.conditions, type_)
 
 
-async def test_a_size_that_is_none_is_told_and_nothing_is_bought(
+async def test_an_invalid_volume_size_is_reported_and_nothing_is_launched(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-054"""
@@ -62,8 +64,8 @@ def _reason(process: ProviderProcess) -> str:
     return condition.reason if condition is not None else ""
 
 
-async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession, seeds: Seeds) -> None:
-    """AWS-123, AWS-124: template, profile and figures go with it. OPS-477: nor a series of its user data."""
+async def test_a_deleted_class_leaves_no_resources_and_metrics(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+    """AWS-123, AWS-124: launch templates, instance profile and metrics are deleted. OPS-477: also the metric of its user data."""
     async with provider_process(aws, account) as process:
         await process.ready_class()
         _, instance = await launched(process)
@@ -71,7 +73,7 @@ async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession
         assert (process.metrics.registry.get_sample_value(size, {"nodeclass": "default"}) or 0) > 500
         await process.kube.delete(EC2_NODE_CLASS, "default")
         expected_event = ("Normal", "default", "WaitingOnNodeClaimTermination")
-        await process.until(lambda: expected_event in process.events.events, "the class waiting for its machines")
+        await process.until(lambda: expected_event in process.events.events, "the class waiting for its NodeClaims")
         await process.cloud.provider.delete(instance.provider_id)
         await process.kube.delete(NODE_CLAIM, "one")
         await process.until(lambda: process.classes.get("default") is None, "the class being gone")
@@ -81,7 +83,7 @@ async def test_a_class_that_goes_leaves_nothing(aws: Double, account: AwsSession
     assert profiles == []
 
 
-async def test_profiles_nobody_uses_go_and_those_of_instances_stay(
+async def test_unused_instance_profiles_are_deleted_and_those_of_instances_stay(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-125, AWS-T092"""

@@ -1,4 +1,4 @@
-"""What is done when AWS takes machines away, or says that they are ill (AWS §§14.1-14.3)."""
+"""Handling of messages about interruptions and unhealthy instances (AWS §§14.1-14.3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.interruption_cluster import SPOT, FakeAwsCluster
 
 
 class Counting(NamedTuple):
-    """Where disruptions are counted."""
+    """Metrics and state that count disruptions."""
 
     metrics: Metrics
     state: ClusterState
@@ -45,7 +45,7 @@ STATE = "EC2 Instance State-change Notification"
 
 @dataclass
 class Sqs:
-    """A queue in memory; ``missing`` says that it is not there."""
+    """A queue in memory; ``missing`` means that it does not exist."""
 
     waiting: list[SqsMessage] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Sqs:
 
 
 class InterruptionCluster(FakeAwsCluster):
-    """A cluster and its queue."""
+    """A cluster with an interruption queue and its controller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,8 +105,10 @@ def cluster() -> InterruptionCluster:
     return InterruptionCluster()
 
 
-async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(cluster: InterruptionCluster) -> None:
-    """Claim and Node are told, the offering counts as sold out.
+async def test_a_spot_interruption_warning_deletes_the_claim_and_marks_its_offering_unavailable(
+    cluster: InterruptionCluster,
+) -> None:
+    """NodeClaim and Node get events, the offering becomes unavailable.
 
     AWS-T640, AWS-656, AWS-657, AWS-659, AWS-786, DIS-370, OPS-540.
     DIS-S268, DIS-376: Node and NodeClaim get TerminatingOnInterruption.
@@ -130,7 +132,9 @@ async def test_a_spot_warning_ends_the_claim_and_what_was_bought_is_sold_out(clu
     assert cluster.count("karpenter_interruption_message_queue_duration_seconds_sum") == 3.0
 
 
-async def test_a_spot_instance_is_closed_at_once_and_drained_within_two_minutes(cluster: InterruptionCluster) -> None:
+async def test_an_interrupted_spot_node_is_tainted_at_once_and_drained_within_two_minutes(
+    cluster: InterruptionCluster,
+) -> None:
     """AWS §14.2 Beyond."""
     await cluster.add_instance("a", "i-1")
     cluster.send(SPOT_WARNING, "i-1")
@@ -143,7 +147,7 @@ async def test_a_spot_instance_is_closed_at_once_and_drained_within_two_minutes(
     assert deadline == rfc3339(told_at + timedelta(minutes=2))
 
 
-async def test_an_earlier_deadline_stays_and_a_later_one_does_not(cluster: InterruptionCluster) -> None:
+async def test_the_earlier_of_two_termination_deadlines_applies(cluster: InterruptionCluster) -> None:
     await cluster.add_instance("a", "i-1")
     await cluster.add_instance("b", "i-2")
     early, late = (
@@ -161,7 +165,7 @@ async def test_an_earlier_deadline_stays_and_a_later_one_does_not(cluster: Inter
     assert (await cluster.claim("b")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == two_minutes
 
 
-async def test_an_instance_already_ending_gets_the_deadline_it_has_not(cluster: InterruptionCluster) -> None:
+async def test_a_claim_being_deleted_gets_a_termination_deadline(cluster: InterruptionCluster) -> None:
     await cluster.add_instance("a", "i-1")
     await cluster.kube.delete(NODE_CLAIM, "a")
     cluster.send(SPOT_WARNING, "i-1")
@@ -171,7 +175,7 @@ async def test_an_instance_already_ending_gets_the_deadline_it_has_not(cluster: 
     assert cluster.disrupted == []
 
 
-async def test_other_peoples_instances_are_none_of_our_business(cluster: InterruptionCluster) -> None:
+async def test_instances_of_other_clusters_are_ignored(cluster: InterruptionCluster) -> None:
     """AWS-T641, AWS-655."""
     await cluster.add_instance("a", "i-1")
     cluster.send(SPOT_WARNING, "i-2")
@@ -182,7 +186,7 @@ async def test_other_peoples_instances_are_none_of_our_business(cluster: Interru
     assert cluster.sqs.deleted == ["handle-0"]
 
 
-async def test_an_instance_that_starts_is_no_news(cluster: InterruptionCluster) -> None:
+async def test_a_state_change_to_running_is_ignored(cluster: InterruptionCluster) -> None:
     """AWS-T642."""
     await cluster.add_instance("a", "i-1")
     cluster.send(STATE, "i-1", state="running")
@@ -199,7 +203,7 @@ async def test_an_instance_that_starts_is_no_news(cluster: InterruptionCluster) 
         pytest.param("STOPPING", "InstanceStopping", "instance_stopped", id="AWS-650"),
     ],
 )
-async def test_an_instance_that_ends_by_itself_ends_its_claim(
+async def test_an_instance_that_stops_or_terminates_deletes_its_claim(
     cluster: InterruptionCluster, state: str, reason: str, kind: str
 ) -> None:
     """DIS-373: stopping and terminating, in every state of it."""
@@ -213,7 +217,7 @@ async def test_an_instance_that_ends_by_itself_ends_its_claim(
     assert labels.TERMINATION_TIMESTAMP not in (await cluster.claim("a")).metadata.annotations
 
 
-async def test_a_health_event_ends_those_of_its_instances_that_are_ours(cluster: InterruptionCluster) -> None:
+async def test_a_health_event_deletes_the_claims_of_our_instances(cluster: InterruptionCluster) -> None:
     """AWS-T645, DIS-372: their claims are deleted."""
     await cluster.add_instance("a", "i-1")
     await cluster.add_instance("b", "i-2")
@@ -226,7 +230,7 @@ async def test_a_health_event_ends_those_of_its_instances_that_are_ours(cluster:
     assert ("Warning", "Node", "node-a", "InstanceUnhealthy") in cluster.recorder.events
 
 
-async def test_a_rebalance_recommendation_is_only_told(cluster: InterruptionCluster) -> None:
+async def test_a_rebalance_recommendation_is_reported_only(cluster: InterruptionCluster) -> None:
     """AWS-T646, AWS-660, DIS-371, OPS-541: an event, and nothing is deleted. DIS-S269."""
     await cluster.pool()
     await cluster.add_instance("a", "i-1")
@@ -240,8 +244,8 @@ async def test_a_rebalance_recommendation_is_only_told(cluster: InterruptionClus
     assert interruption_handling.replacement_reason(await cluster.claim("a")) == ""
 
 
-async def test_a_pool_may_have_instances_at_risk_replaced(cluster: InterruptionCluster) -> None:
-    """AWS §14.2 Beyond: the replacement is bought first, which is what drift does."""
+async def test_a_node_pool_can_replace_instances_with_a_rebalance_recommendation(cluster: InterruptionCluster) -> None:
+    """AWS §14.2 Beyond: the replacement is launched first, as for drift."""
     await cluster.pool(**{interruption_handling.REBALANCE_ANNOTATION: "replace"})
     await cluster.add_instance("a", "i-1")
     cluster.send(REBALANCE, "i-1")
@@ -251,7 +255,7 @@ async def test_a_pool_may_have_instances_at_risk_replaced(cluster: InterruptionC
 
 
 @pytest.mark.parametrize("body", ["garbage", None, '{"version":'], ids=["AWS-T647", "no body", "cut"])
-async def test_what_cannot_be_read_leaves_the_queue_and_is_not_counted(
+async def test_a_message_that_cannot_be_parsed_is_deleted_and_not_counted(
     cluster: InterruptionCluster, body: str | None
 ) -> None:
     """AWS-642: it is logged and deleted; ``no_op`` counts messages of other kinds."""
@@ -261,7 +265,7 @@ async def test_what_cannot_be_read_leaves_the_queue_and_is_not_counted(
     assert cluster.received("no_op") == 0
 
 
-async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_with(
+async def test_a_message_whose_handling_failed_stays_and_the_others_are_handled(
     cluster: InterruptionCluster,
 ) -> None:
     """AWS-T648, AWS-643."""
@@ -280,8 +284,8 @@ async def test_a_message_whose_handling_failed_stays_and_the_others_are_dealt_wi
     assert cluster.sqs.deleted == ["handle-1", "handle-0"]
 
 
-async def test_the_messages_of_one_receive_are_handled_side_by_side(cluster: InterruptionCluster) -> None:
-    """AWS-641: ten warnings of two minutes each do not wait for one another."""
+async def test_the_messages_of_one_receive_are_handled_concurrently(cluster: InterruptionCluster) -> None:
+    """AWS-641: ten warnings with two minutes each are not handled one after the other."""
     for number in range(10):
         await cluster.add_instance(f"claim-{number}", f"i-{number}")
         cluster.send(SPOT_WARNING, f"i-{number}")
@@ -301,7 +305,7 @@ async def test_the_messages_of_one_receive_are_handled_side_by_side(cluster: Int
     assert len(cluster.sqs.deleted) == 10
 
 
-async def test_an_instance_that_has_not_joined_ends_too(cluster: InterruptionCluster) -> None:
+async def test_an_interruption_deletes_a_claim_whose_node_has_not_joined(cluster: InterruptionCluster) -> None:
     """AWS-T649."""
     await cluster.add_instance("a", "i-1", joined=False)
     cluster.send(SPOT_WARNING, "i-1")
@@ -310,7 +314,7 @@ async def test_an_instance_that_has_not_joined_ends_too(cluster: InterruptionClu
     assert {kind for _, kind, _, _ in cluster.recorder.events} == {"NodeClaim"}
 
 
-async def test_the_same_warning_twice_does_nothing_twice(cluster: InterruptionCluster) -> None:
+async def test_a_repeated_warning_has_no_further_effect(cluster: InterruptionCluster) -> None:
     """AWS-T650."""
     await cluster.add_instance("a", "i-1")
     cluster.send(SPOT_WARNING, "i-1")
@@ -326,7 +330,7 @@ async def test_the_same_warning_twice_does_nothing_twice(cluster: InterruptionCl
     assert cluster.sqs.deleted == ["handle-0", "handle-1"]
 
 
-async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(cluster: InterruptionCluster) -> None:
+async def test_a_missing_queue_is_looked_up_until_it_exists(cluster: InterruptionCluster) -> None:
     """AWS-T653."""
     await cluster.add_instance("a", "i-1")
     cluster.sqs.missing = True
@@ -344,8 +348,8 @@ async def test_a_queue_that_is_missing_is_looked_for_until_it_is_there(cluster: 
     assert cluster.sqs.asked == 3, "the address is kept"
 
 
-async def test_an_instance_taken_out_of_its_reservation_marks_that_reservation(cluster: InterruptionCluster) -> None:
-    """K15-A57, K15-A139, AWS-T654, AWS-658, DIS-374: its claim is deleted."""
+async def test_the_interruption_of_a_reservation_marks_that_reservation(cluster: InterruptionCluster) -> None:
+    """K15-A57, K15-A139, AWS-T654, AWS-658, DIS-374: the NodeClaim is deleted."""
     own = {**SPOT, labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "cr-1"}
     await cluster.add_instance("a", "i-1", own)
     cluster.send(RESERVATION, "i-1")
@@ -356,7 +360,7 @@ async def test_an_instance_taken_out_of_its_reservation_marks_that_reservation(c
     assert ("Warning", "NodeClaim", "a", "CapacityReservationInstanceInterrupted") in cluster.recorder.events
 
 
-async def test_old_news_tell_nothing_of_what_can_be_bought_now(cluster: InterruptionCluster) -> None:
+async def test_an_old_message_does_not_mark_an_offering_unavailable(cluster: InterruptionCluster) -> None:
     """AWS §14.2 Beyond."""
     await cluster.add_instance("a", "i-1")
     cluster.send(SPOT_WARNING, "i-1")
@@ -367,7 +371,7 @@ async def test_old_news_tell_nothing_of_what_can_be_bought_now(cluster: Interrup
     assert (await cluster.claim("a")).metadata.annotations[labels.TERMINATION_TIMESTAMP] == rfc3339(cluster.clock.now())
 
 
-async def test_a_node_that_changed_meanwhile_is_left_to_the_claims_end(cluster: InterruptionCluster) -> None:
+async def test_a_node_that_changed_meanwhile_is_left_to_the_deletion_of_its_claim(cluster: InterruptionCluster) -> None:
     await cluster.add_instance("a", "i-1")
     cluster.send(SPOT_WARNING, "i-1")
     cluster.server.inject_fault(Conflict("changed"), verb="patch", plural="nodes")
@@ -378,10 +382,10 @@ async def test_a_node_that_changed_meanwhile_is_left_to_the_claims_end(cluster: 
 @pytest.mark.parametrize(
     ("period", "mode"), [(None, "graceful"), ("0s", "forceful"), ("10m", "eventual")], ids=["none", "zero", "some"]
 )
-async def test_an_interruption_counts_with_the_mode_of_the_claims_own_period(
+async def test_an_interruption_is_counted_with_the_mode_of_the_claims_grace_period(
     cluster: InterruptionCluster, period: str | None, mode: str
 ) -> None:
-    """K15-A58: whatever kind of interruption it is; and no policy of consolidation has to do with it."""
+    """K15-A58: for every kind of interruption, and independent of the consolidation policy."""
     counting = partial(nodeclaim_deletion.count_disrupted, Counting(cluster.metrics, ClusterState()))
     effects = interruption_handling.InterruptionEffects(lambda *_: None, lambda *_: None, counting)
     cluster.handler = interruption_handling.InterruptionHandler(
@@ -403,7 +407,7 @@ async def test_an_interruption_counts_with_the_mode_of_the_claims_own_period(
     assert cluster.count("karpenter_nodeclaims_disrupted_total", **described) == 1
 
 
-def test_the_page_about_metrics_names_every_kind_of_message() -> None:
+def test_the_metrics_page_names_every_kind_of_message() -> None:
     """K15-A102: nine kinds; ``no_op`` is counted as received, too."""
     kinds = {str(kind) for kind in InterruptionKind}
     assert len(kinds - {"no_op"}) == 9

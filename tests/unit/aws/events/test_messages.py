@@ -1,4 +1,4 @@
-"""Reading the messages of the interruption queue (AWS §14.1)."""
+"""Parsing messages of the interruption queue (AWS §14.1)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def health(**more: Any) -> str:
         ),
     ],
 )
-def test_what_is_said_of_an_instance_is_recognised(
+def test_messages_about_one_instance_are_parsed(
     detail_type: str, detail: dict[str, Any], kind: InterruptionKind
 ) -> None:
     assert parse_interruption_message(body(detail_type, {"instance-id": "i-1", **detail})) == InterruptionMessage(
@@ -73,7 +73,7 @@ def test_what_is_said_of_an_instance_is_recognised(
     )
 
 
-def test_a_planned_change_names_its_instances_and_its_beginning() -> None:
+def test_a_scheduled_change_has_its_instances_and_its_start_time() -> None:
     """AWS-648."""
     begins = datetime(2024, 5, 20, 10, tzinfo=UTC)
     assert parse_interruption_message(health()) == InterruptionMessage(
@@ -88,14 +88,14 @@ def test_a_planned_change_names_its_instances_and_its_beginning() -> None:
         pytest.param(body(STATE, {"instance-id": "i-1", "state": "running"}), id="AWS-T642"),
         pytest.param(health(service="RDS"), id="AWS-T644"),
         pytest.param(health(eventTypeCategory="accountNotification"), id="another category"),
-        pytest.param(health(statusCode="closed"), id="a change that is over"),
+        pytest.param(health(statusCode="closed"), id="a completed change"),
         pytest.param(body("EC2 Spot Instance Interruption Warning", {"instance-id": "i-1"}, version="1"), id="version"),
         pytest.param(body("EC2 Spot Instance Interruption Warning", {"instance-id": "i-1"}, "aws.rds"), id="source"),
         pytest.param(body("ec2 spot instance interruption warning", {"instance-id": "i-1"}), id="detail-type"),
         pytest.param("{}", id="an empty object"),
     ],
 )
-def test_what_is_not_meant_is_nothing(text: str) -> None:
+def test_messages_of_other_kinds_are_ignored(text: str) -> None:
     assert parse_interruption_message(text) == NO_OP_MESSAGE
 
 
@@ -107,17 +107,17 @@ def test_what_is_not_meant_is_nothing(text: str) -> None:
         pytest.param("garbage", id="AWS-T647"),
         pytest.param("[]", id="a list"),
         pytest.param('{"version": 0}', id="a number"),
-        pytest.param(body("EC2 Spot Instance Interruption Warning", {}), id="no machine"),
+        pytest.param(body("EC2 Spot Instance Interruption Warning", {}), id="no instance"),
         pytest.param(body("EC2 Spot Instance Interruption Warning", {"instance-id": 5}), id="no text"),
         pytest.param('{"version": "\ud800"}'.encode("utf-8", "surrogatepass").decode("latin-1")[:-1], id="cut"),
     ],
 )
-def test_what_cannot_be_read_is_said_to_be_so(text: str | None) -> None:
+def test_a_message_that_cannot_be_parsed_is_an_error(text: str | None) -> None:
     """AWS-642."""
     with pytest.raises(MalformedInterruptionMessage):
         parse_interruption_message(text)
 
 
-def test_a_time_that_cannot_be_read_costs_only_the_time() -> None:
+def test_a_message_with_an_invalid_time_is_parsed_without_the_time() -> None:
     text = body("EC2 Instance Rebalance Recommendation", {"instance-id": "i-1"}).replace("2024-05-01T12:00:00Z", "noon")
     assert parse_interruption_message(text) == InterruptionMessage(InterruptionKind.REBALANCE, ("i-1",))

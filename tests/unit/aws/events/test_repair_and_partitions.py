@@ -1,4 +1,4 @@
-"""What core asks the AWS provider about machines: partitions, broken Nodes; and the figures about what is for sale."""
+"""Partitions and repair policies of the AWS provider, and offering metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 @dataclass
 class Ec2:
-    """Says in which partition a machine is; None: EC2 does not know the machine yet."""
+    """Answers with the partition of an instance; None: EC2 does not describe the instance yet."""
 
     partition: int | None = 0
     error: AwsError | None = None
@@ -70,14 +70,14 @@ async def test_an_instance_waits_for_its_partition_and_gets_it_as_a_label() -> N
     assert await hook.check(claim) == HookPending()
     ec2.partition = 2
     assert await hook.check(claim) == HookSatisfied(labels={PLACEMENT_GROUP_PARTITION: "2"})
-    assert ec2.asked == 3, "each time afresh"
+    assert ec2.asked == 3, "read without a cache"
     ec2.error = AwsError("Timeout", "late")
     with pytest.raises(ProviderError):
         await hook.check(claim)
 
 
 @pytest.mark.parametrize("own", [SPOT, {**SPOT, PLACEMENT_GROUP_PARTITION: "3"}], ids=["no group", "known"])
-async def test_an_instance_with_nothing_to_wait_for_does_not(own: dict[str, str]) -> None:
+async def test_an_instance_without_a_partition_group_does_not_wait(own: dict[str, str]) -> None:
     """AWS-612."""
     cluster, ec2 = FakeAwsCluster(), Ec2()
     await cluster.add_instance("a", "i-1", own)
@@ -94,7 +94,7 @@ CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("reboots", [False, True])
 def test_two_settings_choose_the_policies_of_the_provider(legacy: bool, reboots: bool) -> None:
-    """K15-A10, K15-A74: what the process is started with is what repair and the cluster state get from the provider."""
+    """K15-A10, K15-A74: repair and the cluster state get the policies that the settings choose."""
     gates = f"NodeClassCEL=false,RebootForRepair={str(reboots).lower()}"
     given = {"AWS_FEATURE_GATES": gates, "LEGACY_NODE_REPAIR": str(legacy).lower(), "CLUSTER_NAME": "shop"}
     settings = resolve_settings({}, given)
@@ -108,8 +108,8 @@ def test_two_settings_choose_the_policies_of_the_provider(legacy: bool, reboots:
     assert made.provider.repair_policies() == expected
 
 
-def test_what_means_broken_is_the_table() -> None:
-    """K15-A63, AWS-690, DIS-381, API-381: those of release 1.14: condition, status and toleration."""
+def test_repair_policies_are_those_of_the_specification() -> None:
+    """K15-A63, AWS-690, DIS-381, API-381: the policies of release 1.14: condition, status and toleration."""
     minutes = {
         (repair_policy.condition_type, repair_policy.condition_status): repair_policy.toleration
         for repair_policy in LEGACY_REPAIR_POLICIES
@@ -140,7 +140,7 @@ def test_what_means_broken_is_the_table() -> None:
         ("NvidiaDoubleBitError", True, RepairAction.REPLACE, 30, 10),
     ],
 )
-def test_the_reason_of_a_broken_accelerator_decides_what_repairs_it(
+def test_the_reason_of_a_broken_accelerator_decides_the_repair_action(
     reason: str, reboots: bool, action: RepairAction, minutes: int, bound: int
 ) -> None:
     """K15-A66 to K15-A73, K15-A143, K15-A144: the set is valid (K15-204), and the one fallback waits 30 minutes."""
@@ -192,7 +192,7 @@ async def test_broken_accelerators_are_repaired_after_ten_minutes(cluster: Virtu
 
 
 @in_virtual_time
-async def test_a_node_that_has_been_silent_for_29_minutes_is_not_broken_yet(cluster: VirtualCluster) -> None:
+async def test_a_node_that_is_not_ready_for_29_minutes_is_not_repaired_yet(cluster: VirtualCluster) -> None:
     """AWS-T691."""
     await _joined(cluster)
     await cluster.set_ready("n", "Unknown")
@@ -202,10 +202,10 @@ async def test_a_node_that_has_been_silent_for_29_minutes_is_not_broken_yet(clus
     assert not await _stays(cluster)
 
 
-# -- figures --------------------------------------------------------------------------------------------------------------------
+# -- metrics --------------------------------------------------------------------------------------------------------------------
 
 
-async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
+async def test_offering_metrics_cover_node_pools_with_a_ready_class() -> None:
     """AWS-790."""
     cluster = FakeAwsCluster()
     await cluster.pool()
@@ -224,7 +224,7 @@ async def test_figures_are_about_the_pools_whose_class_is_ready() -> None:
     assert [[offered.types for offered in lists] for lists in written] == [[types]]
 
 
-async def test_a_pool_whose_types_cannot_be_had_keeps_no_other_from_its_rows() -> None:
+async def test_an_error_for_the_types_of_one_node_pool_keeps_the_metrics_of_the_others() -> None:
     """K15-A100, K15-A151: the rows of the others are written, and the pass reports an error."""
     cluster = FakeAwsCluster()
     for name in ("a", "b", "c"):
@@ -247,7 +247,7 @@ async def test_a_pool_whose_types_cannot_be_had_keeps_no_other_from_its_rows() -
     )
 
 
-async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
+async def test_an_offering_that_a_node_pool_excludes_is_not_available_to_it() -> None:
     """AWS-T780, AWS-790: a zone, a type; and what another pool takes is available."""
     offered = {instance_type.name: {offering.zone for offering in instance_type.offerings} for instance_type in STD}
     name, zones = next((name, zones) for name, zones in offered.items() if len(zones) > 1)
@@ -280,7 +280,7 @@ async def test_what_a_pool_excludes_is_not_available_to_it() -> None:
 
 
 def available(lists: list[OfferedTypes]) -> set[tuple[str, str]]:
-    """Types and zones any pool can buy."""
+    """Types and zones that any NodePool can use."""
     return {
         (instance_type.name, offering.zone)
         for offered in lists

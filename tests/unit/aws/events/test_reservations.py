@@ -1,4 +1,4 @@
-"""Machines in capacity reservations that end, or that they fell out of (AWS §13.1)."""
+"""Instances in capacity reservations that expire or that they have left (AWS §13.1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reserved(reservation: str) -> dict[str, str]:
 
 @dataclass
 class Ec2:
-    """Knows reservations by id; one it does not know fails the whole question."""
+    """Describes reservations by id; an unknown id fails the whole call."""
 
     known: dict[str, CapacityReservationInfo] = field(default_factory=dict)
     error: AwsError | None = None
@@ -69,7 +69,7 @@ class ReservationCluster(FakeAwsCluster):
         assert await self.loop.reconcile() == 60.0
 
 
-async def test_instances_of_a_capacity_block_go_forty_minutes_before_its_end() -> None:
+async def test_claims_of_a_capacity_block_are_deleted_forty_minutes_before_it_expires() -> None:
     """AWS-T602, AWS-603, DIS-369: their claims are deleted."""
     cluster = ReservationCluster()
     cluster.reservation("cr-39", "capacity-block", 39)
@@ -85,7 +85,7 @@ async def test_instances_of_a_capacity_block_go_forty_minutes_before_its_end() -
     assert await cluster.deleted_claims() == ["a", "b"]
 
 
-async def test_instances_of_an_ordinary_reservation_that_ended_keep_running() -> None:
+async def test_instances_of_an_expired_default_reservation_keep_running() -> None:
     """AWS-604."""
     cluster = ReservationCluster()
     cluster.reservation("cr-1", "default", -60)
@@ -94,7 +94,7 @@ async def test_instances_of_an_ordinary_reservation_that_ended_keep_running() ->
     assert await cluster.deleted_claims() == []
 
 
-async def test_a_reservation_ec2_does_not_know_keeps_nobody_else_from_being_seen() -> None:
+async def test_an_unknown_reservation_does_not_hide_the_others() -> None:
     cluster = ReservationCluster()
     cluster.reservation("cr-1", "capacity-block", 10)
     await cluster.add_instance("a", "i-1", reserved("cr-1"))
@@ -103,14 +103,14 @@ async def test_a_reservation_ec2_does_not_know_keeps_nobody_else_from_being_seen
     assert await cluster.deleted_claims() == ["a"]
 
 
-async def test_without_reserved_instances_nobody_is_asked() -> None:
+async def test_without_reserved_instances_ec2_is_not_called() -> None:
     cluster = ReservationCluster()
     await cluster.add_instance("a", "i-1")
     await cluster.reconcile()
     assert cluster.ec2.asked == 0
 
 
-async def test_a_fault_is_told() -> None:
+async def test_an_error_of_ec2_is_raised() -> None:
     cluster = ReservationCluster()
     cluster.ec2.error = AwsError("InternalError", "boom", status=500)
     await cluster.add_instance("a", "i-1", reserved("cr-1"))
@@ -118,7 +118,7 @@ async def test_a_fault_is_told() -> None:
         await cluster.loop.reconcile()
 
 
-class Types(FakeAwsCluster):
+class CapacityTypeCluster(FakeAwsCluster):
     def __init__(self) -> None:
         super().__init__()
         self.now_are: dict[str, str] = {}
@@ -146,18 +146,18 @@ class Types(FakeAwsCluster):
 RESERVED = {"reserved", "cr-1", "default", "false"}
 
 
-async def test_an_instance_that_fell_out_of_its_reservation_is_called_on_demand() -> None:
-    """AWS-T603, AWS-605, AWS-T564, DIS-358: labels of the reservation go."""
-    cluster = Types()
+async def test_an_instance_that_left_its_reservation_becomes_on_demand() -> None:
+    """AWS-T603, AWS-605, AWS-T564, DIS-358: the labels of the reservation are removed."""
+    cluster = CapacityTypeCluster()
     await cluster.add_instance("a", "i-1", reserved("cr-1"))
     cluster.now_are = {"i-1": labels.ON_DEMAND}
     assert await cluster.reconcile() == 60.0
     assert await cluster.labels_of("a") == ({"on-demand"}, {"on-demand"})
 
 
-async def test_where_nothing_is_reserved_no_instances_are_read() -> None:
-    """Reading them once a minute was a third of what 500 nodes at rest cost."""
-    cluster = Types()
+async def test_without_reserved_claims_no_instances_are_read() -> None:
+    """Reading them once a minute caused a third of the calls of an idle cluster with 500 nodes."""
+    cluster = CapacityTypeCluster()
     await cluster.add_instance("a", "i-1", SPOT)
     assert await cluster.reconcile() == 60.0
     assert cluster.asked == 0
@@ -168,7 +168,7 @@ async def test_where_nothing_is_reserved_no_instances_are_read() -> None:
 
 async def test_a_node_is_corrected_once_it_is_registered() -> None:
     """AWS-T604."""
-    cluster = Types()
+    cluster = CapacityTypeCluster()
     await cluster.add_instance("a", "i-1", reserved("cr-1"), registered=False)
     cluster.now_are = {"i-1": labels.ON_DEMAND}
     await cluster.reconcile()
@@ -178,9 +178,9 @@ async def test_a_node_is_corrected_once_it_is_registered() -> None:
     assert await cluster.labels_of("a") == ({"on-demand"}, {"on-demand"})
 
 
-async def test_nothing_is_promoted_and_what_is_reserved_stays() -> None:
+async def test_reserved_labels_stay_and_on_demand_claims_do_not_become_reserved() -> None:
     """AWS-T605."""
-    cluster = Types()
+    cluster = CapacityTypeCluster()
     await cluster.add_instance("a", "i-1", {**SPOT, labels.CAPACITY_TYPE: labels.ON_DEMAND})
     await cluster.add_instance("b", "i-2", reserved("cr-1"))
     cluster.now_are = {"i-1": labels.RESERVED, "i-2": labels.RESERVED}
@@ -189,9 +189,9 @@ async def test_nothing_is_promoted_and_what_is_reserved_stays() -> None:
     assert await cluster.labels_of("b") == (RESERVED, RESERVED)
 
 
-async def test_a_claim_that_goes_is_left_alone() -> None:
+async def test_a_claim_being_deleted_is_not_changed() -> None:
     """AWS-605."""
-    cluster = Types()
+    cluster = CapacityTypeCluster()
     await cluster.add_instance("a", "i-1", reserved("cr-1"))
     await cluster.kube.delete(NODE_CLAIM, "a")
     cluster.now_are = {"i-1": labels.ON_DEMAND}
@@ -199,9 +199,9 @@ async def test_a_claim_that_goes_is_left_alone() -> None:
     assert await cluster.labels_of("a") == (RESERVED, RESERVED)
 
 
-async def test_after_a_conflict_the_next_round_begins_at_once() -> None:
+async def test_after_a_conflict_the_next_reconcile_follows_at_once() -> None:
     """AWS-605."""
-    cluster = Types()
+    cluster = CapacityTypeCluster()
     await cluster.add_instance("a", "i-1", reserved("cr-1"))
     cluster.now_are = {"i-1": labels.ON_DEMAND}
     cluster.server.inject_fault(Conflict("changed"), verb="patch")

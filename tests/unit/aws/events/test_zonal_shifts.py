@@ -1,4 +1,4 @@
-"""Zones the cluster is shifted away from (AWS §13.3)."""
+"""Zonal shifts of the cluster (AWS §13.3)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CLASS = EC2NodeClass(
 
 
 @dataclass
-class Shifting:
-    """Answers with the shifts it was given."""
+class FakeZonalShifts:
+    """Answers with configured zonal shifts."""
 
     shifts: list[ZonalShift] = field(default_factory=list)
     error: AwsError | None = None
@@ -44,7 +44,7 @@ class Shifting:
 class ZonalShiftCluster(FakeAwsCluster):
     def __init__(self) -> None:
         super().__init__()
-        self.port = Shifting()
+        self.port = FakeZonalShifts()
         self.shifts = ZonalShiftController("arn:prod", self.port, self, self.recorder, self.clock)
 
     def node_class_named(self, name: str) -> EC2NodeClass:
@@ -64,8 +64,8 @@ def cluster() -> ZonalShiftCluster:
     return ZonalShiftCluster()
 
 
-async def test_only_an_applied_shift_counts_and_pools_are_told(cluster: ZonalShiftCluster) -> None:
-    """AWS-T607, AWS-615, AWS-617, OPS-543: pools are told of its begin and its end."""
+async def test_only_an_applied_shift_counts_and_node_pools_get_an_event(cluster: ZonalShiftCluster) -> None:
+    """AWS-T607, AWS-615, AWS-617, OPS-543: NodePools get an event at its start and end."""
     await cluster.pool()
     cluster.shift("use1-az1", "PENDING")
     await cluster.reconcile()
@@ -84,8 +84,10 @@ async def test_only_an_applied_shift_counts_and_pools_are_told(cluster: ZonalShi
     ]
 
 
-async def test_a_shift_that_was_there_before_us_is_told_once_pools_are_seen(cluster: ZonalShiftCluster) -> None:
-    """AWS-617, AWS-618: at the start nothing is watched yet."""
+async def test_a_shift_that_is_older_than_the_process_is_reported_once_pools_are_known(
+    cluster: ZonalShiftCluster,
+) -> None:
+    """AWS-617, AWS-618: at startup the informers are not synced yet."""
     cluster.shift("use1-az1")
     await cluster.shifts.hydrate()
     assert cluster.shifts.shifted_zone_ids() == {"use1-az1"}
@@ -95,8 +97,8 @@ async def test_a_shift_that_was_there_before_us_is_told_once_pools_are_seen(clus
     assert cluster.recorder.events == [("Warning", "NodePool", "np", "ZonalShiftActive")]
 
 
-async def test_a_shift_ends_at_its_time_without_anybody_asking(cluster: ZonalShiftCluster) -> None:
-    """AWS-T608: what is refused in a shifted zone works again after the expiry."""
+async def test_a_shift_ends_at_its_expiry_without_a_call(cluster: ZonalShiftCluster) -> None:
+    """AWS-T608: calls refused in a shifted zone work after the expiry."""
     cluster.shift("use1-az1", minutes=10)
     await cluster.reconcile()
     cluster.clock.advance(minutes=9, seconds=59)
@@ -105,7 +107,7 @@ async def test_a_shift_ends_at_its_time_without_anybody_asking(cluster: ZonalShi
     assert cluster.shifts.shifted_zone_ids() == frozenset()
 
 
-async def test_one_of_two_shifts_taken_back_early_is_over_at_once(cluster: ZonalShiftCluster) -> None:
+async def test_a_cancelled_shift_ends_at_once(cluster: ZonalShiftCluster) -> None:
     """AWS-619 Beyond."""
     cluster.shift("use1-az1")
     cluster.shift("use1-az2")
@@ -122,14 +124,14 @@ async def test_one_of_two_shifts_taken_back_early_is_over_at_once(cluster: Zonal
         pytest.param("topology.k8s.aws/zone-id", "use1-az2", id="by zone id"),
     ],
 )
-async def test_pools_that_cannot_use_the_zone_are_not_told(cluster: ZonalShiftCluster, key: str, value: str) -> None:
+async def test_pools_that_exclude_the_zone_get_no_event(cluster: ZonalShiftCluster, key: str, value: str) -> None:
     await cluster.kube.create(NODE_POOL, node_pool("np", (wanted(key, "In", value),)))
     cluster.shift("use1-az1")
     await cluster.reconcile()
     assert cluster.recorder.events == []
 
 
-async def test_pools_without_a_subnet_in_the_zone_are_not_told(cluster: ZonalShiftCluster) -> None:
+async def test_pools_without_a_subnet_in_the_zone_get_no_event(cluster: ZonalShiftCluster) -> None:
     """AWS-617."""
     await cluster.pool()
     cluster.shift("use1-az9")
@@ -138,7 +140,7 @@ async def test_pools_without_a_subnet_in_the_zone_are_not_told(cluster: ZonalShi
     assert cluster.recorder.events == []
 
 
-async def test_what_cannot_be_asked_at_first_counts_as_not_shifted_and_later_stays(cluster: ZonalShiftCluster) -> None:
+async def test_an_error_means_no_shift_at_the_start_and_no_change_later(cluster: ZonalShiftCluster) -> None:
     """AWS-618."""
     cluster.port.error = AwsError("Timeout", "late")
     with capture_logs() as lines:

@@ -1,4 +1,4 @@
-"""What of an instance's console output is shown: its end, within bounds, without secrets (AWS-932)."""
+"""The shown part of an instance's console output: its end, limited in size, without secrets (AWS-932)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nAbC=\n-----END RSA PRIVATE KEY-
         ("H4sIAAAAAAAAA0tMSk4xNDI2MTUzt7BMTElNS08AAAD" * 2, "[masked]"),
     ],
 )
-def test_whatever_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
+def test_text_that_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
     """AWS-913, AWS-932."""
     assert masked(text) == shown
 
@@ -43,7 +43,7 @@ def test_whatever_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
         "ip-10-0-1-1.eu-west-1.compute.internal login:",
     ],
 )
-def test_what_explains_a_failed_join_is_kept(text: str) -> None:
+def test_text_that_explains_a_failed_join_is_kept(text: str) -> None:
     assert masked(text) == text
 
 
@@ -59,11 +59,11 @@ def test_one_endless_line_is_cut() -> None:
 
 
 def test_terminal_codes_do_not_hide_a_secret() -> None:
-    """A token that is coloured, or interrupted by control characters, is the token still."""
+    """A token with colour codes or control characters is still masked."""
     assert masked_tail("\x1b[0;32mabc123.\x1b[1m0123456789\x00abcdef\x1b[0m\r\n") == MASK
 
 
-def test_a_secret_at_the_edge_of_what_is_searched_is_not_shown() -> None:
+def test_a_secret_at_the_start_of_the_searched_text_is_not_shown() -> None:
     text = "-----BEGIN PRIVATE KEY-----\n" + "AbC1" * 16 + "\n"
     assert "AbC1" not in masked_tail(text * 2000)
 
@@ -72,6 +72,6 @@ def test_a_secret_at_the_edge_of_what_is_searched_is_not_shown() -> None:
 @pytest.mark.parametrize(
     "unit", ["a", "a/", "token", "--a-", "-----BEGIN PRIVATE KEY-----", "eyJaaaa.", "\x1b[", "token:\t"]
 )
-def test_hostile_output_does_not_hold_up_the_controller(unit: str) -> None:
+def test_hostile_output_is_processed_in_milliseconds(unit: str) -> None:
     """Foreign text of 64 KiB takes milliseconds; a quadratic pattern would take minutes."""
     assert len(masked_tail(unit * (70_000 // len(unit)))) <= MAX_TAIL_LENGTH

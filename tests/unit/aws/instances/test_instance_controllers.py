@@ -76,7 +76,7 @@ def test_a_joined_instance_gets_the_tags_it_lacks(own: dict[str, str], expected:
     run_scenario(scenario)
 
 
-def test_an_instance_that_has_all_tags_costs_no_call() -> None:
+def test_an_instance_with_all_tags_causes_no_call() -> None:
     """AWS-531."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -103,7 +103,7 @@ def test_at_most_one_instance_a_second_is_tagged() -> None:
     run_scenario(scenario)
 
 
-def test_instances_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> None:
+def test_instances_without_a_node_or_with_a_claim_being_deleted_are_not_tagged() -> None:
     """AWS-T530."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -120,7 +120,7 @@ def test_instances_that_have_not_joined_or_whose_claim_goes_are_left_alone() -> 
 @pytest.mark.parametrize(
     "provider_id", [pytest.param("bogus", id="AWS-T531"), pytest.param("aws:///a/i-404", id="gone")]
 )
-def test_what_cannot_be_tagged_is_not_tried_again(provider_id: str) -> None:
+def test_a_permanent_tagging_error_is_not_retried(provider_id: str) -> None:
     """AWS-533."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -131,7 +131,7 @@ def test_what_cannot_be_tagged_is_not_tried_again(provider_id: str) -> None:
     run_scenario(scenario)
 
 
-def test_tagging_in_a_shifted_zone_is_tried_again() -> None:
+def test_tagging_in_a_shifted_zone_is_retried() -> None:
     """AWS-533."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -154,10 +154,10 @@ def collector(environment: LaunchEnvironment) -> InstanceGarbageCollector:
         pytest.param(info(age=29), False, id="AWS-T524 young"),
         pytest.param(info(age=99, own=POOL_ONLY), False, id="AWS-T525"),
         pytest.param(info(age=99, own={**OURS, aws_labels.CLUSTER_TAG: "other"}), False, id="AWS-T526"),
-        pytest.param(info(age=99, state=InstanceState(name="shutting-down")), False, id="AWS-536 on its way"),
+        pytest.param(info(age=99, state=InstanceState(name="shutting-down")), False, id="AWS-536 launching"),
     ],
 )
-def test_instances_without_a_claim_are_ended(described: InstanceInfo, is_ended: bool) -> None:
+def test_instances_without_a_claim_are_terminated(described: InstanceInfo, is_ended: bool) -> None:
     """DIS-366, OPS-093: once they are older than thirty seconds. DIS-S267."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -168,7 +168,7 @@ def test_instances_without_a_claim_are_ended(described: InstanceInfo, is_ended: 
     run_scenario(scenario)
 
 
-def test_the_node_of_a_lost_instance_goes_with_it() -> None:
+def test_the_node_of_an_instance_without_a_claim_is_deleted_with_it() -> None:
     """AWS-T524, AWS-536."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -181,7 +181,7 @@ def test_the_node_of_a_lost_instance_goes_with_it() -> None:
     run_scenario(scenario)
 
 
-def test_an_instance_somebody_has_is_kept_and_costs_no_look_at_claims() -> None:
+def test_an_instance_of_a_known_claim_is_kept_without_a_read_of_claims() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info(age=60))
         await environment.set_provider_id(await environment.claim("one", uid=""), "i-1")
@@ -192,10 +192,10 @@ def test_an_instance_somebody_has_is_kept_and_costs_no_look_at_claims() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "is_ended"), [("b-1", False), ("b-2", True)], ids=["still owed a machine", "in another purchase"]
+    ("batch", "is_ended"), [("b-1", False), ("b-2", True)], ids=["without an instance", "in another launch batch"]
 )
-def test_instances_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_ended: bool) -> None:
-    """Issue 8: adopted before the collector may act."""
+def test_instances_of_a_launch_batch_in_progress_are_kept_at_any_age(batch: str, is_ended: bool) -> None:
+    """Issue 8: they are adopted before garbage collection may terminate them."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info(age=9999, own={**OURS, aws_labels.LAUNCH_BATCH: "b-1"}))
@@ -205,7 +205,7 @@ def test_instances_of_an_unsettled_purchase_are_kept_however_old(batch: str, is_
     run_scenario(scenario)
 
 
-def test_a_claim_nobody_can_read_keeps_instances_that_may_be_its_own() -> None:
+def test_a_claim_that_cannot_be_decoded_keeps_instances_that_may_be_its_own() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info("i-1", age=60), info("i-2", age=60, own={**OURS, aws_labels.NODE_CLAIM_TAG: "other"}))
         for name in ("broken", "other"):
@@ -218,7 +218,7 @@ def test_a_claim_nobody_can_read_keeps_instances_that_may_be_its_own() -> None:
 
 
 def test_a_claim_made_while_instances_are_listed_keeps_its_instance() -> None:
-    """AWS-535: instances are listed first, then claims; the other way round a running launch would be ended."""
+    """AWS-535: instances are listed before NodeClaims; the reverse order would terminate an instance being launched."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info(age=60))
@@ -236,7 +236,7 @@ def test_a_claim_made_while_instances_are_listed_keeps_its_instance() -> None:
     run_scenario(scenario)
 
 
-def test_fifty_orphans_are_one_call() -> None:
+def test_fifty_instances_without_claims_are_terminated_in_one_call() -> None:
     """AWS-T532."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -247,7 +247,7 @@ def test_fifty_orphans_are_one_call() -> None:
     run_scenario(scenario)
 
 
-def test_rounds_are_close_at_first_and_rare_later_and_faults_are_tried_again() -> None:
+def test_garbage_collection_runs_often_at_first_and_rarely_later_and_retries_errors() -> None:
     """AWS-537, DIS-042: ten seconds, then two minutes."""
 
     async def scenario(environment: LaunchEnvironment) -> None:

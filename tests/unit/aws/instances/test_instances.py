@@ -1,4 +1,4 @@
-"""Machines after they were bought: reading, ending, tagging, collecting (AWS §11)."""
+"""Launched instances: reading, termination, tagging, garbage collection (AWS §11)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from karpenter.providers.contract import InstanceNotFound, ProviderError, Reboot
 from support.described_instances import OURS, POOL_ONLY, info, put
 from support.launch_environment import START, LaunchEnvironment, claim, ec2_type, node_class, run_scenario
 
-# -- facts -----------------------------------------------------------------------------------------------------------------
+# -- fields ----------------------------------------------------------------------------------------------------------------
 
 
 def test_provider_ids_are_read_and_written() -> None:
@@ -67,11 +67,11 @@ OPEN = InstanceReservationSpecification(capacity_reservation_preference="open")
         pytest.param({}, True, "on-demand", id="AWS-523 neither"),
     ],
 )
-def test_how_an_instance_is_paid_for(more: dict[str, Any], gate: bool, expected: str) -> None:
+def test_the_capacity_type_of_an_instance(more: dict[str, Any], gate: bool, expected: str) -> None:
     assert instance_info.instance_capacity_type(info(**more), gate) == expected
 
 
-def test_other_facts() -> None:
+def test_other_fields_of_an_instance() -> None:
     """AWS-524."""
     plain = info()
     assert (instance_info.instance_tenancy(plain), instance_info.efa_interface_count(plain)) == ("default", 0)
@@ -83,7 +83,7 @@ def test_other_facts() -> None:
     assert (instance_info.instance_tenancy(rich), instance_info.efa_interface_count(rich)) == ("dedicated", 2)
 
 
-def test_a_described_instance_is_told_like_one_just_bought() -> None:
+def test_a_described_instance_equals_a_launched_one() -> None:
     """AWS-466 to AWS-470 from a description."""
     described = info(
         "i-7",
@@ -130,7 +130,7 @@ def test_an_instance_is_read_once() -> None:
     run_scenario(scenario)
 
 
-def test_a_fresh_look_finds_that_an_instance_is_gone() -> None:
+def test_an_uncached_read_finds_that_an_instance_is_gone() -> None:
     """AWS-T521."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -146,7 +146,7 @@ def test_a_fresh_look_finds_that_an_instance_is_gone() -> None:
     run_scenario(scenario)
 
 
-def test_one_unknown_id_does_not_spoil_the_others() -> None:
+def test_an_unknown_id_does_not_affect_the_others() -> None:
     """AWS-T753."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -171,7 +171,7 @@ def test_calls_grow_with_batches_not_with_instances() -> None:
     run_scenario(scenario)
 
 
-def test_an_instance_just_made_is_not_gone_because_ec2_does_not_show_it() -> None:
+def test_a_new_instance_that_ec2_does_not_describe_yet_is_not_gone() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         environment.instances.mark_launched("i-1")
         with pytest.raises(ProviderError, match="does not show it yet") as refused:
@@ -184,7 +184,7 @@ def test_an_instance_just_made_is_not_gone_because_ec2_does_not_show_it() -> Non
     run_scenario(scenario)
 
 
-def test_an_ec2_that_cannot_answer_says_nothing_about_an_instance() -> None:
+def test_an_error_of_ec2_does_not_mean_that_an_instance_is_gone() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info())
         environment.ec2.faults["DescribeInstances"] = [AwsError("InternalError", "no", status=500)] * 2
@@ -206,7 +206,7 @@ def test_an_ec2_that_cannot_answer_says_nothing_about_an_instance() -> None:
     ],
 )
 def test_only_our_own_instances_are_listed(described: InstanceInfo, is_listed: bool) -> None:
-    """AWS-832: by the tags of NodePool, class and cluster; what older releases tagged otherwise is not taken over."""
+    """AWS-832: by the tags of NodePool, class and cluster; instances with the tags of older releases are not taken over."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, described)
@@ -215,7 +215,7 @@ def test_only_our_own_instances_are_listed(described: InstanceInfo, is_listed: b
     run_scenario(scenario)
 
 
-def test_a_list_replaces_what_was_known() -> None:
+def test_a_list_replaces_the_cache() -> None:
     """AWS-521."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -232,10 +232,10 @@ def test_a_list_replaces_what_was_known() -> None:
     run_scenario(scenario)
 
 
-# -- ending ----------------------------------------------------------------------------------------------------------------
+# -- termination -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_instance_is_ended_and_then_gone() -> None:
+def test_an_instance_is_terminated_and_then_gone() -> None:
     """AWS-526, AWS-527."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -248,7 +248,7 @@ def test_an_instance_is_ended_and_then_gone() -> None:
     run_scenario(scenario)
 
 
-def test_an_instance_that_shuts_down_is_not_told_again() -> None:
+def test_an_instance_that_shuts_down_is_not_terminated_again() -> None:
     """AWS-T523, DIS-546: EC2 is not called."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -259,7 +259,7 @@ def test_an_instance_that_shuts_down_is_not_told_again() -> None:
     run_scenario(scenario)
 
 
-def test_what_the_answer_leaves_out_is_ended_singly() -> None:
+def test_ids_missing_in_the_answer_are_terminated_one_by_one() -> None:
     """AWS-T754, AWS-752: one call for each ID."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -277,7 +277,7 @@ def test_what_the_answer_leaves_out_is_ended_singly() -> None:
     run_scenario(scenario)
 
 
-def test_an_instance_that_cannot_be_ended_is_counted() -> None:
+def test_a_failed_termination_is_counted() -> None:
     """AWS-526, AWS-784."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -291,8 +291,8 @@ def test_an_instance_that_cannot_be_ended_is_counted() -> None:
     run_scenario(scenario)
 
 
-def test_nothing_is_done_to_instances_in_a_shifted_zone() -> None:
-    """AWS-T608, AWS-616, AWS-522: what is known of them is kept and told."""
+def test_instances_in_a_shifted_zone_are_not_changed() -> None:
+    """AWS-T608, AWS-616, AWS-522: their cached descriptions are kept and returned."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info())
@@ -313,8 +313,8 @@ def test_nothing_is_done_to_instances_in_a_shifted_zone() -> None:
     run_scenario(scenario)
 
 
-def test_a_reserved_instance_that_is_gone_gives_its_place_back_once() -> None:
-    """AWS-T600, AWS-526, K15-A55, K15-A142: asked for three times, counted once; after a quarter of an hour it is forgotten."""
+def test_a_terminated_reserved_instance_returns_its_reservation_unit_once() -> None:
+    """AWS-T600, AWS-526, K15-A55, K15-A142: terminated three times, counted once; the entry expires after 15 minutes."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         await environment.claim("one", uid="", labels={labels.RESERVATION_ID: "cr-1"})
@@ -337,7 +337,7 @@ def test_a_reserved_instance_that_is_gone_gives_its_place_back_once() -> None:
         ("RequestLimitExceeded", ProviderError),
     ],
 )
-def test_a_refused_reboot_is_final_where_repeating_it_is_of_no_use(code: str, error: type[ProviderError]) -> None:
+def test_a_refused_reboot_is_final_where_a_retry_cannot_succeed(code: str, error: type[ProviderError]) -> None:
     """K15-A61, K15-A146"""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -353,7 +353,7 @@ def test_a_refused_reboot_is_final_where_repeating_it_is_of_no_use(code: str, er
 
 
 def test_no_instance_of_a_shifted_zone_is_rebooted() -> None:
-    """K15-A60, K15-A145: one description tells the zone, and RebootInstances is not called."""
+    """K15-A60, K15-A145: one describe call returns the zone, and RebootInstances is not called."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info())

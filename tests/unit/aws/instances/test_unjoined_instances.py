@@ -1,4 +1,4 @@
-"""Reports of instances that were gone before their node joined, with the end of their console output (AWS-858, AWS-932)."""
+"""Reports of instances that terminated before their node joined, with the end of their console output (AWS-858, AWS-932)."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def given_up(claim: NodeClaim, after: timedelta = timedelta(minutes=15)) -> Node
         pytest.param(info(), {}, [], id="alive"),
     ],
 )
-def test_why_an_instance_ended_before_it_joined_is_told_once(
+def test_the_reason_of_an_instance_that_terminated_before_it_joined_is_reported_once(
     described: InstanceInfo, status: dict[str, str], recorded: list[tuple[str, str]]
 ) -> None:
-    """AWS-858, AWS-T853: a key the launcher may not use looks like nothing at all from inside the cluster."""
+    """AWS-858, AWS-T853: a KMS key without permission shows no error inside the cluster."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, described)
@@ -76,7 +76,7 @@ def test_no_instance_is_described_while_all_have_joined() -> None:
     run_scenario(scenario)
 
 
-def test_the_event_of_an_ended_instance_has_the_end_of_its_console_output_without_the_token() -> None:
+def test_the_event_of_a_terminated_instance_has_the_end_of_its_console_output_without_the_token() -> None:
     """AWS-932, AWS-913."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -95,8 +95,8 @@ def test_the_event_of_an_ended_instance_has_the_end_of_its_console_output_withou
     run_scenario(scenario)
 
 
-def test_the_report_of_an_instance_that_is_ending_waits_for_its_console_output() -> None:
-    """AWS-932: EC2 shows the last output once the instance is gone; then the report comes with or without it."""
+def test_the_report_of_an_instance_that_shuts_down_waits_for_its_console_output() -> None:
+    """AWS-932: EC2 has the last output once the instance is terminated; then the report is written with or without it."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info(state=ENDING, state_reason=BAD_KEY))
@@ -111,7 +111,7 @@ def test_the_report_of_an_instance_that_is_ending_waits_for_its_console_output()
     run_scenario(scenario)
 
 
-def test_a_claim_that_is_given_up_gets_the_console_output_of_its_instance_once() -> None:
+def test_a_claim_with_a_registration_timeout_gets_the_console_output_of_its_instance_once() -> None:
     """AWS-932: the registration time-out, the usual end of an instance that cannot join."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -135,7 +135,7 @@ def test_a_claim_that_is_given_up_gets_the_console_output_of_its_instance_once()
 
 
 @pytest.mark.parametrize("case", ["joined", "just launched", "console not read", "without instance"])
-def test_the_end_of_other_claims_asks_for_no_console_output(case: str) -> None:
+def test_the_deletion_of_other_claims_reads_no_console_output(case: str) -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         claim = await waiting(environment)
         if case == "joined":
@@ -152,7 +152,7 @@ def test_the_end_of_other_claims_asks_for_no_console_output(case: str) -> None:
     run_scenario(scenario)
 
 
-def test_a_controller_that_may_not_read_console_output_reports_without_it_and_does_not_go_on_asking() -> None:
+def test_without_permission_to_read_console_output_reports_come_without_it_and_reads_stop() -> None:
     """AWS-932: if permitted."""
 
     async def scenario(environment: LaunchEnvironment) -> None:

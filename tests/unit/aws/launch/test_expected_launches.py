@@ -1,4 +1,4 @@
-"""Which launches a purchase waits for."""
+"""The expected launches that a launch batch waits for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_claim_without_an_instance_is_expected_until_its_launch_begins() -> No
 
 
 def test_a_launch_that_failed_is_not_expected_again_when_its_claim_changes() -> None:
-    """Its retry comes when its pause is over; purchases of others do not wait for it."""
+    """It is retried after its backoff; other launches do not wait for it."""
     expected = _expected()
     expected.on_claim(None, _claim("a"))
     expected.begin("uid-a")
@@ -42,7 +42,7 @@ def test_a_launch_that_failed_is_not_expected_again_when_its_claim_changes() -> 
     assert not expected.has_more()
 
 
-def test_claims_that_are_launched_going_or_gone_are_not_expected() -> None:
+def test_claims_that_are_launched_or_deleted_are_not_expected() -> None:
     for after in (_claim("a", "aws:///a/i-1"), _claim("a", deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC)), None):
         expected = _expected()
         expected.on_claim(None, _claim("a"))
@@ -64,8 +64,8 @@ def test_a_new_claim_of_the_name_of_a_launched_one_is_expected() -> None:
     assert expected.has_more()
 
 
-def test_nothing_is_kept_of_a_claim_that_went_while_its_launch_ran() -> None:
-    """The end of ``AwsProvider.create`` comes after the deletion; a claim of that uid is new to it, as any other."""
+def test_no_state_is_kept_of_a_claim_deleted_during_its_launch() -> None:
+    """``AwsProvider.create`` returns after the deletion; a claim with that uid is then treated as new."""
     expected = _expected()
     expected.on_claim(None, _claim("a"))
     expected.begin("uid-a")
@@ -87,7 +87,7 @@ def test_a_launch_is_expected_for_thirty_seconds_however_often_its_claim_changes
     assert not expected.has_more()
 
 
-def test_a_claim_that_never_comes_to_its_launch_delays_purchases_of_others_for_thirty_seconds() -> None:
+def test_a_claim_that_is_never_launched_delays_other_launches_for_thirty_seconds() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         environment.launcher.expected_launches.on_claim(None, await environment.claim("stuck"))
         loop = asyncio.get_running_loop()
@@ -103,8 +103,8 @@ def test_a_claim_that_never_comes_to_its_launch_delays_purchases_of_others_for_t
     run_scenario(scenario)
 
 
-def test_claims_that_a_busy_process_gets_to_one_by_one_are_one_purchase() -> None:
-    """A process with more to do than it has time for brought each of a hundred claims into a purchase of its own."""
+def test_claims_that_a_busy_process_reconciles_one_by_one_are_launched_together() -> None:
+    """Without this, a busy process launched each of a hundred NodeClaims with its own call."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         claims = [await environment.claim(f"c{number}") for number in range(20)]

@@ -1,4 +1,4 @@
-"""What of all that is sold a claim may be given (AWS §9.2)."""
+"""The filters that select instance types and offerings for a NodeClaim (AWS §9.2)."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def with_min_values(asked: NodeClaim, least: int) -> NodeClaim:
         ),
     ],
 )
-def test_types_must_suit_the_claim(
+def test_types_must_satisfy_the_claim(
     requirements: dict[str, tuple[str, ...]], requests: dict[str, str], expected: list[str]
 ) -> None:
     assert names_of(kept(claim("one", requirements, requests), (XLARGE, LARGE))) == expected
 
 
-def test_a_type_too_small_or_without_an_available_offering_is_out() -> None:
+def test_a_type_that_is_too_small_or_has_no_available_offering_is_left_out() -> None:
     """AWS-420, AWS-427."""
     sold_out = ec2_type("c5.large", 0.05, offerings=[offering(labels.SPOT, "a", 0.02, available=False)])
     assert names_of(kept(claim(), (LARGE, sold_out))) == ["m5.large"]
@@ -69,15 +69,15 @@ def test_a_type_too_small_or_without_an_available_offering_is_out() -> None:
         kept(claim("one", SPOT_OR_ON_DEMAND, {"cpu": "8"}), (LARGE, sold_out))
 
 
-def test_only_offerings_that_suit_and_are_available_are_left() -> None:
+def test_only_compatible_available_offerings_are_left() -> None:
     launchable_types = kept(claim("one", {**ON_DEMAND, labels.ZONE: ("b",)}), (LARGE,))
     assert [(override.capacity_type, override.zone) for override in launchable_types.types[0].offerings] == [
         ("on-demand", "b")
     ]
 
 
-def test_metal_and_accelerators_give_way_to_plain_instances() -> None:
-    """AWS-T412, AWS-429, AWS-425: the filter says which types it left out."""
+def test_metal_and_accelerated_types_are_left_out_where_others_fit() -> None:
+    """AWS-T412, AWS-429, AWS-425: the filter logs the types that it left out."""
     launchable_types = kept(claim(), (LARGE, METAL, GPU))
     assert names_of(launchable_types) == ["m5.large"]
     assert launchable_types.rejections == (
@@ -85,26 +85,26 @@ def test_metal_and_accelerators_give_way_to_plain_instances() -> None:
     )
 
 
-def test_metal_and_accelerators_are_used_where_nothing_else_will_do() -> None:
+def test_metal_and_accelerated_types_are_used_where_nothing_else_fits() -> None:
     """AWS-T413."""
     assert names_of(kept(claim(), (METAL, GPU))) == ["m5.metal", "p3.8xlarge"]
 
 
-def test_min_values_switch_the_preferences_off() -> None:
+def test_min_values_disable_the_type_preferences() -> None:
     """AWS-T414."""
     dear_spot = ec2_type("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25)])
     launchable_types = kept(with_min_values(claim(), 3), (LARGE, METAL, dear_spot))
     assert names_of(launchable_types) == ["m5.large", "m5.xlarge", "m5.metal"]
 
 
-def test_too_few_values_are_no_launch_unless_the_policy_is_lenient() -> None:
+def test_too_few_values_refuse_the_launch_unless_the_policy_is_best_effort() -> None:
     """AWS-428."""
     with pytest.raises(InsufficientCapacity, match="minValues 3"):
         kept(with_min_values(claim(), 3), (LARGE, XLARGE))
     assert len(kept(with_min_values(claim(), 3), (LARGE, XLARGE), varied=False).types) == 2
 
 
-def test_spot_dearer_than_the_cheapest_on_demand_instance_is_not_asked_for() -> None:
+def test_spot_offerings_above_the_cheapest_on_demand_price_are_not_requested() -> None:
     """AWS-T415, AWS-426: types without an offering left are dropped."""
     dear = ec2_type("m5.xlarge", offerings=[offering(labels.SPOT, "a", 0.25), offering(labels.ON_DEMAND, "a", 0.30)])
     cheap = ec2_type("m5.large", offerings=[offering(labels.ON_DEMAND, "a", 0.10), offering(labels.SPOT, "b", 0.10)])
@@ -117,7 +117,7 @@ def test_spot_dearer_than_the_cheapest_on_demand_instance_is_not_asked_for() -> 
     assert left == {("m5.xlarge", "on-demand"), ("m5.large", "on-demand"), ("m5.large", "spot")}
 
 
-def test_the_sixty_cheapest_types_are_asked_for() -> None:
+def test_the_sixty_cheapest_types_are_requested() -> None:
     """AWS-T431."""
     types = tuple(ec2_type(f"t{number}.large", 1.0 + number) for number in range(80))
     assert names_of(kept(claim(), types[::-1])) == [instance_type.name for instance_type in types[:60]]
@@ -171,7 +171,7 @@ def test_one_capacity_type_is_chosen(
     ("count", "requirements", "expected"),
     [(4, SPOT_OR_ON_DEMAND, True), (5, SPOT_OR_ON_DEMAND, False), (1, ON_DEMAND, False)],
 )
-def test_few_types_for_a_fallback_to_on_demand_are_worth_a_warning(
+def test_few_types_for_a_fallback_to_on_demand_log_a_warning(
     count: int, requirements: dict[str, tuple[str, ...]], expected: bool
 ) -> None:
     """AWS-431: only where spot was allowed, and below five types."""
@@ -186,7 +186,7 @@ def test_few_types_for_a_fallback_to_on_demand_are_worth_a_warning(
     assert launch_filters.is_inflexible(launch_requirements(asked), kept(asked, sold_out).types) is expected
 
 
-def test_default_tenancy_is_taken_where_it_will_do() -> None:
+def test_default_tenancy_is_used_where_it_is_allowed() -> None:
     """AWS-430."""
     assert launch_filters.launch_tenancy(launch_requirements(claim())) == "default"
     assert (
@@ -195,14 +195,14 @@ def test_default_tenancy_is_taken_where_it_will_do() -> None:
     )
 
 
-def test_of_two_reservations_in_a_zone_the_one_with_more_room_is_used() -> None:
+def test_of_two_reservations_in_a_zone_the_one_with_more_capacity_is_used() -> None:
     """AWS-T426."""
     both = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1"), reserved("a", 1e-8, 5, "cr-2")])
     launchable_types = kept(claim("one", RESERVED_OR_ON_DEMAND), (both,))
     assert [override.reservation_id for override in launchable_types.types[0].offerings] == ["cr-2"]
 
 
-def test_one_request_holds_one_kind_of_reservation_the_cheapest() -> None:
+def test_a_request_has_one_reservation_type_the_cheapest() -> None:
     """AWS-T427."""
     plain = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 3, "cr-1")])
     block = ec2_type("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
@@ -228,7 +228,7 @@ def test_a_request_names_a_single_capacity_block_the_cheapest() -> None:
     ] == [("p5.48xlarge", "cr-2")]
 
 
-def test_of_equally_cheap_kinds_of_reservations_the_plain_one_is_taken() -> None:
+def test_of_equally_cheap_reservation_types_default_is_taken() -> None:
     """AWS-421."""
     types = (
         ec2_type("a1.large", offerings=[reserved("a", 1e-8, 1, "cr-3", again=True)]),
@@ -244,14 +244,14 @@ def test_without_a_reservation_left_everything_stays() -> None:
     assert names_of(kept(claim("one", RESERVED_OR_ON_DEMAND), (spent, XLARGE))) == ["m5.large", "m5.xlarge"]
 
 
-def test_a_full_reservation_does_not_win_the_choice_of_a_kind_by_its_price() -> None:
-    """K15-A41: it costs next to nothing and cannot be launched; the block with a unit left is the kind that stays."""
+def test_a_full_reservation_does_not_decide_the_reservation_type() -> None:
+    """K15-A41: its price is low but it cannot be launched; the type of the block with capacity stays."""
     full = ec2_type("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
     block = ec2_type("p5.48xlarge", offerings=[reserved("a", 5e-6, 3, "cr-2", kind="capacity-block")])
     assert names_of(kept(claim("one", RESERVED_OR_ON_DEMAND), (full, block))) == ["p5.48xlarge"]
 
 
-def test_the_cheapest_capacity_block_with_a_unit_left_is_named_and_without_one_the_market_stays() -> None:
+def test_the_cheapest_capacity_block_with_capacity_is_named_and_without_one_spot_and_on_demand_stay() -> None:
     """K15-A42, K15-A44: where every block is full, a claim that allows it is launched as spot or on demand."""
     full = reserved("a", 5e-6, 0, "cr-1", kind="capacity-block")
     open_block = reserved("b", 6e-6, 2, "cr-2", kind="capacity-block")
@@ -262,8 +262,8 @@ def test_the_cheapest_capacity_block_with_a_unit_left_is_named_and_without_one_t
     assert [override.capacity_type for override in none.types[0].offerings] == ["on-demand"]
 
 
-def test_a_type_with_full_reservations_only_gives_way_to_one_with_a_unit_left() -> None:
-    """K15-A43, K15-A45: full offerings become no overrides, whatever they cost."""
+def test_a_type_with_only_full_reservations_is_left_out_beside_one_with_capacity() -> None:
+    """K15-A43, K15-A45: full reserved offerings give no overrides, at any price."""
     full = ec2_type("m5.large", offerings=[reserved("a", 1e-9, 0, "cr-1")])
     left = ec2_type("m5.xlarge", offerings=[reserved("a", 1e-8, 1, "cr-2"), reserved("b", 1e-9, 0, "cr-3")])
     launchable_types = kept(claim("one", RESERVED_OR_ON_DEMAND), (full, left))
@@ -278,6 +278,6 @@ def test_claims_that_do_not_allow_reserved_capacity_never_see_it() -> None:
     assert [override.capacity_type for override in launchable_types.types[0].offerings] == ["on-demand"]
 
 
-def test_amounts_nobody_can_read_are_a_clear_refusal() -> None:
+def test_invalid_resource_requests_are_a_create_error() -> None:
     with pytest.raises(LaunchFailed, match="claim one asks for"):
         launch_requirements(claim("one", {}, {"cpu": "lots"}))

@@ -1,4 +1,4 @@
-"""Launches that EC2 refuses: what the NodeClaim is told, and which offerings count as unavailable (AWS §9)."""
+"""Launches that EC2 refuses: the error of the NodeClaim, and the offerings that become unavailable (AWS §9)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from support.launch_helpers import LARGE, failures_counted, launch, refusal, ref
         pytest.param((refusal("InvalidAMIID.NotFound"),), LaunchFailed, "AMINotFound", id="AWS-452 row 8"),
     ],
 )
-def test_what_a_claim_without_an_instance_is_told(
+def test_the_error_of_a_claim_without_an_instance(
     errors: tuple[FleetError, ...], expected: type[ProviderError], reason: str
 ) -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -78,8 +78,8 @@ def test_two_refusals_in_one_answer_count_twice() -> None:
         "ReservationCapacityExceeded",
     ],
 )
-def test_a_lack_of_capacity_closes_the_offering_and_no_other(code: str) -> None:
-    """AWS-450, AWS-453: the next pass buys another offering instead of the same one again."""
+def test_insufficient_capacity_marks_that_offering_unavailable_and_no_other(code: str) -> None:
+    """AWS-450, AWS-453: the next pass uses another offering."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         refuse_fleets(environment, refusal(code))
@@ -93,13 +93,13 @@ def test_a_lack_of_capacity_closes_the_offering_and_no_other(code: str) -> None:
 @pytest.mark.parametrize(
     "code", ["InvalidParameterValue", "UnauthorizedOperation", "InvalidAMIID.NotFound", "InternalError"]
 )
-def test_other_refusals_close_nothing(code: str) -> None:
-    """AWS-450: a mistake in the class would otherwise mark all offerings unavailable, one after the other."""
+def test_other_errors_mark_no_offering_unavailable(code: str) -> None:
+    """AWS-450: otherwise an error in the class would mark all offerings unavailable, one after the other."""
     refused = aws_errors.LaunchRefusal(code, "no", "m5.large", "a", "s-a")
     assert not any(aws_errors.marks_offering_unavailable(refused, kind) for kind in ("spot", "on-demand", "reserved"))
 
 
-def test_a_full_reservation_closes_no_offering_of_the_market() -> None:
+def test_a_full_reservation_marks_no_spot_or_on_demand_offering_unavailable() -> None:
     """AWS-455: the reservation is counted down instead."""
     refused = aws_errors.LaunchRefusal("ReservationCapacityExceeded", "no", "m5.large", "a", "s-a")
     assert not aws_errors.marks_offering_unavailable(refused, "reserved")
@@ -129,7 +129,7 @@ def test_a_subnet_without_addresses_is_avoided() -> None:
     run_scenario(scenario)
 
 
-def test_a_missing_spot_role_closes_spot_and_is_told_on_the_claim() -> None:
+def test_a_missing_spot_role_marks_spot_unavailable_and_is_reported_on_the_claim() -> None:
     """AWS-T422, AWS-456. AWS-720, OPS-542, OPS-545: the event has a reason."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -143,8 +143,8 @@ def test_a_missing_spot_role_closes_spot_and_is_told_on_the_claim() -> None:
     run_scenario(scenario)
 
 
-def test_a_full_reservation_is_counted_down_and_the_market_left_alone() -> None:
-    """K15-A48, K15-A56, K15-A140, AWS-T428, AWS-455: what the double answers beside it marks that reservation alone."""
+def test_a_full_reservation_is_counted_down_and_other_offerings_stay_available() -> None:
+    """K15-A48, K15-A56, K15-A140, AWS-T428, AWS-455: the answer marks that reservation only."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
@@ -158,8 +158,8 @@ def test_a_full_reservation_is_counted_down_and_the_market_left_alone() -> None:
 
 
 @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "InvalidCapacityReservationState.Unavailable"])
-def test_a_reservation_that_refuses_for_another_reason_keeps_its_count(code: str) -> None:
-    """K15-A46, K15-A48, K15-A140: it is left alone for a while, whatever is free in it."""
+def test_a_reservation_refused_for_another_reason_keeps_its_count(code: str) -> None:
+    """K15-A46, K15-A48, K15-A140: it is unavailable for a time, with any number of free units."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
@@ -186,7 +186,7 @@ def test_a_full_reservation_is_refused_without_a_call_where_nothing_else_is_allo
     run_scenario(scenario)
 
 
-def test_beside_a_full_reservation_the_claim_is_launched_on_demand() -> None:
+def test_with_a_full_reservation_the_claim_is_launched_on_demand() -> None:
     """K15-A138, K15-A45: the request is one for on-demand capacity, and none of its overrides is the reservation's."""
     full = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
     plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (full,))
@@ -195,8 +195,8 @@ def test_beside_a_full_reservation_the_claim_is_launched_on_demand() -> None:
     assert [(offer.zone, offer.reservation) for offer in offered] == [("b", "")]
 
 
-def _tell_of_refusal(environment: LaunchEnvironment, code: str, zone: str = "a") -> list[MutableMapping[str, Any]]:
-    """What is logged when a launch into a reservation is refused."""
+def _logged_refusals(environment: LaunchEnvironment, code: str, zone: str = "a") -> list[MutableMapping[str, Any]]:
+    """The log lines of a refused launch into a reservation."""
     sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), reserved("b", 1e-8, 2, "cr-2")])
     plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (sold,))
     recorded = environment.recorded
@@ -206,12 +206,12 @@ def _tell_of_refusal(environment: LaunchEnvironment, code: str, zone: str = "a")
     return [line for line in lines if line["event"] == "marking reserved offering unavailable"]
 
 
-def test_the_log_says_why_a_reserved_offering_is_left_alone() -> None:
-    """K15-A49: nothing is said of one that is merely full."""
+def test_the_log_says_why_a_reserved_offering_is_marked_unavailable() -> None:
+    """K15-A49: a reservation that is only full gives no log line."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
-        assert _tell_of_refusal(environment, "ReservationCapacityExceeded") == []
-        (line,) = _tell_of_refusal(environment, "InsufficientInstanceCapacity")
+        assert _logged_refusals(environment, "ReservationCapacityExceeded") == []
+        (line,) = _logged_refusals(environment, "InsufficientInstanceCapacity")
         assert line["log_level"] == "debug"
         assert [line[key] for key in ("reason", "instance-type", "zone", "capacity-type")] == [
             "InsufficientInstanceCapacity",
@@ -227,17 +227,17 @@ def test_the_reservation_of_a_refusal_is_the_one_of_its_type_and_zone() -> None:
     """K15-A50: without one no count changes, and the mark is of no reservation."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
-        _tell_of_refusal(environment, "ReservationCapacityExceeded", zone="b")
+        _logged_refusals(environment, "ReservationCapacityExceeded", zone="b")
         assert environment.recorded.units == {"cr-2": 0}
-        _tell_of_refusal(environment, "ReservationCapacityExceeded", zone="c")
+        _logged_refusals(environment, "ReservationCapacityExceeded", zone="c")
         assert environment.recorded.units == {"cr-2": 0}
-        _tell_of_refusal(environment, "InsufficientInstanceCapacity", zone="c")
+        _logged_refusals(environment, "InsufficientInstanceCapacity", zone="c")
         assert environment.recorded.unavailable == [OfferingKey(labels.RESERVED, "m5.large", "c", reservation="")]
 
     run_scenario(scenario)
 
 
-def test_a_spot_request_below_the_price_of_a_zone_closes_spot_there() -> None:
+def test_a_spot_request_below_the_price_marks_spot_in_that_zone_unavailable() -> None:
     """K15-A141, K15-A46: in that zone only, and on-demand stays open."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -249,7 +249,7 @@ def test_a_spot_request_below_the_price_of_a_zone_closes_spot_there() -> None:
     run_scenario(scenario)
 
 
-def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
+def test_a_full_spread_group_makes_all_types_in_that_zone_unavailable() -> None:
     """AWS-454, AWS-376."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -271,7 +271,7 @@ def test_a_full_spread_group_takes_no_type_in_that_zone() -> None:
     run_scenario(scenario)
 
 
-def test_an_answer_with_neither_instances_nor_refusals_is_a_lack_of_capacity() -> None:
+def test_an_answer_with_neither_instances_nor_errors_is_insufficient_capacity() -> None:
     """Beyond AWS-453."""
     said = aws_errors.fleet_refusals(FleetAnswer(fleet_id="fleet-1"))
     assert isinstance(aws_errors.no_instance_error(said), InsufficientCapacity)
@@ -279,7 +279,7 @@ def test_an_answer_with_neither_instances_nor_refusals_is_a_lack_of_capacity() -
 
 
 @pytest.mark.parametrize("gone", [1, 2], ids=["AWS-T421 once", "AWS-T421 twice"])
-def test_a_template_deleted_under_our_feet_is_made_again_once(gone: int) -> None:
+def test_a_launch_template_deleted_by_others_is_created_again_once(gone: int) -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         await launch(environment, LARGE, name="first")
         environment.ec2.templates.clear()
@@ -297,8 +297,8 @@ def test_a_template_deleted_under_our_feet_is_made_again_once(gone: int) -> None
 
 
 @pytest.mark.parametrize("code", ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"])
-def test_a_template_the_fleet_does_not_find_is_looked_for_before_the_next_launch(code: str) -> None:
-    """AWS-457: else every launch of its sort would fail until a restart."""
+def test_a_launch_template_that_the_fleet_does_not_find_is_described_before_the_next_launch(code: str) -> None:
+    """AWS-457: otherwise each launch with this template would fail until a restart."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         refuse_fleets(environment, refusal(code))
@@ -365,7 +365,7 @@ def test_a_refused_call_is_a_create_error_with_its_reason(call: str, error: AwsE
         ("InvalidCapacityReservationState.Unavailable: x", "LaunchFailed"),
     ],
 )
-def test_the_reason_table(text: str, reason: str) -> None:
+def test_the_reason_of_each_error_code(text: str, reason: str) -> None:
     """AWS-452: the first row that fits. K15-A47: codes that are new in 1.15 have no row."""
     assert aws_errors.launch_failure_reason(text) == reason
 
@@ -380,6 +380,6 @@ def test_the_reason_table(text: str, reason: str) -> None:
         ("InternalError: x", ""),
     ],
 )
-def test_who_denies_it_is_said_first(text: str, lead: str) -> None:
+def test_the_denying_policy_is_named_first(text: str, lead: str) -> None:
     """AWS-126."""
     assert aws_errors.explain_denial(text) == lead + text

@@ -1,4 +1,4 @@
-"""What a launch needs before it begins: a class that is Ready, instance types, a cluster (AWS §9)."""
+"""Preconditions of a launch: a Ready class, instance types, a cluster (AWS §9)."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def _provider_without_types(environment: LaunchEnvironment) -> AwsProvider:
 
 
 async def expected(environment: LaunchEnvironment) -> NodeClaim:
-    """A claim that the launcher knows of."""
+    """A NodeClaim that the launcher expects."""
     claimed = await environment.claim()
     environment.launcher.expected_launches.on_claim(None, claimed)
     assert environment.launcher.expected_launches.has_more()
     return claimed
 
 
-def test_without_instance_types_a_launch_fails_with_its_reason() -> None:
-    """AWS-416: nothing is bought, and the claim says that EC2's instance types are the cause."""
+def test_without_instance_types_a_launch_fails_with_a_reason() -> None:
+    """AWS-416: nothing is launched, and the error of the NodeClaim names EC2's instance types as the cause."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         with pytest.raises(LaunchFailed, match="no instance types found") as caught:
@@ -103,7 +103,7 @@ def test_the_provider_is_called_aws_and_knows_its_kind_of_class() -> None:
     run_scenario(scenario)
 
 
-def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
+def test_a_missing_or_deleted_class_is_reported_on_the_claim() -> None:
     """AWS-410."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -125,8 +125,8 @@ def test_a_class_that_is_missing_or_going_is_told_on_the_claim() -> None:
     run_scenario(scenario)
 
 
-def test_the_batch_is_on_the_claim_before_the_instance_is() -> None:
-    """Issue 8: the identity of a purchase is written down before the call."""
+def test_the_launch_batch_is_written_on_the_claim_before_the_launch() -> None:
+    """Issue 8: the launch batch is stored before the call."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         seen: list[str] = []

@@ -1,4 +1,4 @@
-"""Launches from claim to machine: the request, the answer, and what refusals teach (AWS §9)."""
+"""Launches from NodeClaim to instance: request, answer and errors (AWS §9)."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def told_tags(request: FleetRequest) -> dict[str, dict[str, str]]:
     }
 
 
-# -- the request -----------------------------------------------------------------------------------------------------------
+# -- request ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_spot_request_in_awss_words() -> None:
+def test_the_fields_of_a_spot_request() -> None:
     """AWS-440 to AWS-448, AWS-T410."""
     plan = planned(claim(), (LARGE,))
     decode = msgspec.json.decode(msgspec.json.encode(requested(plan, 3)))
@@ -97,7 +97,7 @@ def test_a_spot_request_in_awss_words() -> None:
 
 
 def test_the_tags_of_a_launch() -> None:
-    """AWS-T432, AWS-446: the user's, ours above them, and the purchase on the instances."""
+    """AWS-T432, AWS-446: those of the user, overridden by ours, and the launch batch on instances."""
     spec = {"tags": {"team": "x", "Name": "y", labels.NODE_POOL: "mine"}}
     actual = told_tags(requested(planned(claim(), (LARGE,), node_class(spec))))
     everywhere = {
@@ -167,7 +167,7 @@ def test_the_tags_of_a_launch() -> None:
         ),
     ],
 )
-def test_how_each_capacity_type_is_bought(
+def test_the_request_for_each_capacity_type(
     asked: NodeClaim,
     sold: tuple[InstanceType, ...],
     target: str,
@@ -184,14 +184,14 @@ def test_how_each_capacity_type_is_bought(
 
 
 @pytest.mark.parametrize(("relaxed", "context"), [("true", None), ("false", "ctx"), ("", "ctx")])
-def test_the_context_is_left_out_where_min_values_gave_way(relaxed: str, context: str | None) -> None:
+def test_the_context_is_left_out_where_min_values_were_relaxed(relaxed: str, context: str | None) -> None:
     """AWS-T429."""
     asked = claim(annotations={labels.MIN_VALUES_RELAXED: relaxed})
     assert requested(planned(asked, (LARGE,), node_class({"context": "ctx"}))).context == context
 
 
-def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
-    """Beyond AWS-448: 60 types in six zones are 360 ways, EC2 takes 300."""
+def test_the_limit_on_overrides_drops_expensive_zones_not_types() -> None:
+    """Beyond AWS-448: 60 types in six zones are 360 overrides; EC2 accepts 300."""
     zones = "abcdef"
     types = tuple(
         ec2_type(
@@ -209,8 +209,8 @@ def test_the_limit_on_overrides_costs_dear_zones_not_types() -> None:
 
 
 @pytest.mark.parametrize("count", [60, 400])
-def test_the_limit_on_overrides_leaves_zones_of_equal_price_alike(count: int) -> None:
-    """Beyond AWS-448: on demand all zones cost the same, and the first by name must not be the only one left."""
+def test_the_limit_on_overrides_treats_zones_of_equal_price_alike(count: int) -> None:
+    """Beyond AWS-448: on-demand prices are equal in all zones, and zones other than the first by name must remain."""
     zones = "abcdef"
     types = tuple(
         ec2_type(f"t{number}.large", offerings=[offering(labels.ON_DEMAND, zone, 1.0 + number / 100) for zone in zones])
@@ -224,7 +224,7 @@ def test_the_limit_on_overrides_leaves_zones_of_equal_price_alike(count: int) ->
 
 
 def test_instances_name_their_batch_unless_that_is_switched_off() -> None:
-    """AWS-446, E25: with it, instances of a lost answer are found again."""
+    """AWS-446, E25: the tag finds instances of a lost answer."""
     plan = planned(claim(), (LARGE,))
     for is_tagged in (True, False):
         request = fleet_request.create_fleet_request(plan, PLACES, FleetBatch("b-1", 1, is_tagged))
@@ -232,13 +232,13 @@ def test_instances_name_their_batch_unless_that_is_switched_off() -> None:
         assert (aws_labels.LAUNCH_BATCH in keys) is is_tagged
 
 
-def test_no_way_in_a_zone_with_a_subnet_is_a_clear_refusal() -> None:
+def test_without_an_offering_in_a_zone_with_a_subnet_the_launch_is_refused() -> None:
     """AWS-449."""
     with pytest.raises(LaunchFailed, match="no capacity offerings are currently available"):
         fleet_request.create_fleet_request(planned(claim(), (LARGE,)), SubnetChoice({}, {}, {}), FleetBatch("b", 1))
 
 
-def test_claims_alike_share_a_plan_key_and_others_do_not() -> None:
+def test_equal_claims_share_a_plan_key_and_others_do_not() -> None:
     """AWS-T751."""
     first = planned(claim("one"), (LARGE,)).key
     assert first == planned(claim("two"), (LARGE,)).key
@@ -246,8 +246,8 @@ def test_claims_alike_share_a_plan_key_and_others_do_not() -> None:
     assert first != planned(claim("one", labels={labels.NODE_POOL: "other"}), (LARGE,)).key
 
 
-def test_claims_that_differ_in_a_label_of_their_own_share_templates_and_a_fleet() -> None:
-    """E24, E26: 200 claims with a label each were 200 times as many templates, and 200 paced calls."""
+def test_claims_that_differ_in_a_label_share_launch_templates_and_a_fleet() -> None:
+    """E24, E26: otherwise 200 NodeClaims with different label values need 200 launch templates and 200 rate-limited calls."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         claims = [
@@ -269,8 +269,8 @@ def test_claims_that_differ_in_a_label_of_their_own_share_templates_and_a_fleet(
 TWO = (Subnet(id="s-1", zone="a"), Subnet(id="s-2", zone="a"))
 
 
-def test_the_roomiest_subnet_is_taken_and_a_burst_is_spread_by_estimates() -> None:
-    """AWS-T420: 10 and 100 addresses, machines of 29 pods."""
+def test_the_subnet_with_most_free_addresses_is_used_and_a_burst_is_spread_by_estimates() -> None:
+    """AWS-T420: 10 and 100 addresses, instances with 29 pods."""
     addresses = SubnetAddresses()
     addresses.set_free({"s-1": 10, "s-2": 100})
     seen = [(addresses.free_in("s-2"), addresses.choose(TWO, {"a": 29}).by_zone["a"]) for _ in range(4)]
@@ -286,7 +286,7 @@ def test_of_equal_subnets_the_earlier_is_taken_and_unknown_ones_count_as_full() 
     assert addresses.choose(TWO, {"a": 1, "b": 1}).by_zone == {"a": "s-2"}
 
 
-def test_what_a_launch_did_not_use_comes_back_unless_it_was_counted_anew() -> None:
+def test_unused_addresses_of_a_launch_are_returned_unless_they_were_counted_again() -> None:
     """AWS-434."""
     addresses = SubnetAddresses()
     addresses.set_free({"s-1": 50, "s-2": 40})
@@ -304,7 +304,7 @@ def test_what_a_launch_did_not_use_comes_back_unless_it_was_counted_anew() -> No
 # -- launches --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_claim_is_told() -> None:
+def test_the_fields_that_a_launch_returns() -> None:
     """AWS-465 to AWS-468."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -351,7 +351,7 @@ def test_a_reserved_instance_carries_its_reservation_and_is_counted() -> None:
 
 
 def test_a_launch_takes_the_subnets_that_the_status_of_the_class_names() -> None:
-    """AWS-147: what the selectors would match now is not asked again."""
+    """AWS-147: the selectors are not evaluated again."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         elsewhere = {"subnet_selector_terms": (SubnetSelectorTerm(id="s-new"),)}
@@ -362,7 +362,7 @@ def test_a_launch_takes_the_subnets_that_the_status_of_the_class_names() -> None
     run_scenario(scenario)
 
 
-def test_claims_alike_are_one_call() -> None:
+def test_equal_claims_are_one_call() -> None:
     """AWS-T750, AWS-751. OPS-475: the size of the batch is observed."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -376,7 +376,7 @@ def test_claims_alike_are_one_call() -> None:
     run_scenario(scenario)
 
 
-def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
+def test_a_partial_fleet_serves_as_many_claims_as_it_can() -> None:
     """AWS-T752, AWS-T416."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -393,7 +393,7 @@ def test_a_partial_fleet_serves_as_many_as_it_can() -> None:
     run_scenario(scenario)
 
 
-def test_refusals_beside_an_instance_are_remembered_and_counted_once_per_answer() -> None:
+def test_errors_beside_an_instance_are_recorded_and_counted_once_per_answer() -> None:
     """AWS-T416, AWS-453 with its Beyond. OPS-474: launch failures are counted by offering and reason."""
 
     async def scenario(environment: LaunchEnvironment) -> None:

@@ -1,4 +1,4 @@
-"""The launcher through boto3 against the double of AWS: names on the wire, tokens, lost answers, and the way back."""
+"""The launcher through boto3 against the double of AWS: field names, client tokens, lost answers, termination."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def class_of(seeds: Seeds) -> EC2NodeClass:
     )
 
 
-async def test_claims_alike_are_bought_in_one_fleet_read_back_and_ended(
+async def test_equal_claims_are_launched_in_one_fleet_read_and_terminated(
     environment: LaunchEnvironment, double: Double
 ) -> None:
     made = class_of(seed(double))
@@ -84,8 +84,10 @@ async def test_claims_alike_are_bought_in_one_fleet_read_back_and_ended(
     assert len(await environment.templates.collect_garbage(())) == 1
 
 
-async def test_a_lost_answer_is_fetched_under_the_same_token(environment: LaunchEnvironment, double: Double) -> None:
-    """Issue 8, idempotent money."""
+async def test_a_lost_answer_is_fetched_with_the_same_client_token(
+    environment: LaunchEnvironment, double: Double
+) -> None:
+    """Issue 8, idempotent launches."""
     made = class_of(seed(double))
     asked = await environment.claim("one", uid="")
     double.control.lose_answer("CreateFleet")
@@ -93,7 +95,9 @@ async def test_a_lost_answer_is_fetched_under_the_same_token(environment: Launch
     assert [instance_info.provider_id_of(info) for info in await environment.instances.list()] == [instance.provider_id]
 
 
-async def test_a_new_process_adopts_what_the_old_one_bought(environment: LaunchEnvironment, double: Double) -> None:
+async def test_a_new_process_adopts_the_instances_that_the_old_one_launched(
+    environment: LaunchEnvironment, double: Double
+) -> None:
     made = class_of(seed(double))
     claims = [await environment.claim(f"c{n}", uid="") for n in range(2)]
     instances = await asyncio.gather(*(environment.launcher.launch(nodeclaim, made, TYPES) for nodeclaim in claims))
@@ -105,7 +109,7 @@ async def test_a_new_process_adopts_what_the_old_one_bought(environment: LaunchE
     assert {instance.labels[aws_labels.TENANCY] for instance in again} == {"default"}
 
 
-async def test_a_missing_permission_is_told_with_its_reason(environment: LaunchEnvironment, double: Double) -> None:
+async def test_a_missing_permission_is_reported_with_its_reason(environment: LaunchEnvironment, double: Double) -> None:
     """AWS-452, AWS-457."""
     made = class_of(seed(double))
     double.control.deny("ec2:CreateFleet")
@@ -115,6 +119,6 @@ async def test_a_missing_permission_is_told_with_its_reason(environment: LaunchE
     double.control.allow("ec2:CreateFleet")
 
 
-async def test_an_instance_nobody_made_does_not_exist(environment: LaunchEnvironment) -> None:
+async def test_an_unknown_instance_does_not_exist(environment: LaunchEnvironment) -> None:
     with pytest.raises(InstanceNotFound):
         await environment.instances.describe("i-0123456789abcdef0")

@@ -1,8 +1,8 @@
-"""Idempotent money: the process is killed at every await point of a launch, and nothing is ever bought twice.
+"""Idempotent launches: the process is killed at every await point of a launch, and no instance is launched twice.
 
-The product is the launcher and the collector; around them stand a small EC2 that honours client tokens, and what the controllers
-do with claims. A kill is what it is in life: at some moment everything in memory is gone, calls under way may or may not have had
-their effect, and a new process begins with the API server and EC2 as they are.
+The tests run the launcher and garbage collection with a fake EC2 that honours client tokens, and with what controllers do with
+NodeClaims. A kill loses everything in memory; calls in progress may or may not have taken effect; a new process starts with the
+state of the API server and EC2.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ CLASS = node_class(
 )
 
 
-class Moments:
-    """Counts await points and kills the process at one of them: whoever reaches it never comes back."""
+class AwaitPoints:
+    """Counts await points and kills the process at one of them: its tasks never continue."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -73,9 +73,9 @@ class Moments:
 
 
 class GatedKube(MemoryKube):
-    """An API server whose calls pass a gate before they take effect and before they are answered."""
+    """An API server whose calls await a gate before they take effect and before they are answered."""
 
-    def __init__(self, server: MemoryServer, gate: Moments) -> None:
+    def __init__(self, server: MemoryServer, gate: AwaitPoints) -> None:
         super().__init__(server)
         self.gate = gate
 
@@ -108,7 +108,7 @@ class GatedKube(MemoryKube):
 
 
 class Controllers:
-    """One process: what keeps asking for machines until every claim has one, and the collector."""
+    """One process: tasks that call ``create`` until every NodeClaim has an instance, and garbage collection."""
 
     def __init__(self, environment: LaunchEnvironment) -> None:
         self._world = environment
@@ -119,7 +119,7 @@ class Controllers:
         )
 
     def start(self, claims: list[NodeClaim], late: float = 0.0) -> None:
-        """The collector begins at once, the rest so many seconds later."""
+        """Start garbage collection at once, and the other tasks ``late`` seconds later."""
         loop = asyncio.get_running_loop()
         self._own = [loop.create_task(self._look_after(nodeclaim, late)) for nodeclaim in claims]
         self._collecting = loop.create_task(SingletonReconciler("test", self._collector.reconcile).run())
@@ -127,8 +127,8 @@ class Controllers:
     async def settled(self) -> None:
         await asyncio.gather(*self._own)
 
-    async def die(self) -> None:
-        """Everything this process began is gone."""
+    async def kill(self) -> None:
+        """Cancel all tasks of this process."""
         lost = [task for task in asyncio.all_tasks() - self._before if task is not asyncio.current_task()]
         for task in lost:
             task.cancel()
@@ -167,11 +167,11 @@ async def _stored(environment: LaunchEnvironment) -> list[NodeClaim]:
 
 
 async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Claims come, the process is killed at one moment or several; moments passed in the end, and claims given up."""
+    """Create NodeClaims and kill processes at await points; return the number of await points and the deleted NodeClaims."""
     chance = random.Random(seed)
-    moments = Moments()
-    kube = GatedKube(MemoryServer(clock), moments)
-    ec2 = FakeEc2(clock, gate=moments, visible_after=script.get("visible_after", timedelta()))
+    await_points = AwaitPoints()
+    kube = GatedKube(MemoryServer(clock), await_points)
+    ec2 = FakeEc2(clock, gate=await_points, visible_after=script.get("visible_after", timedelta()))
     ec2.free = dict(script.get("free", {}))
     environment = LaunchEnvironment(clock, kube, ec2)
     created = [
@@ -181,12 +181,12 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
     doomed = {nodeclaim.metadata.name for nodeclaim in created if chance.random() < script.get("deleted", 0.0)}
     for fatal in script["kills"]:
         process = Controllers(environment)
-        moments.kill_at(fatal)
+        await_points.kill_at(fatal)
         process.start(await _stored(environment), script.get("late", 0.0))
-        dead = asyncio.get_running_loop().create_task(moments.is_dead.wait())
+        dead = asyncio.get_running_loop().create_task(await_points.is_dead.wait())
         done = asyncio.get_running_loop().create_task(process.settled())
         await asyncio.wait((dead, done), return_when=asyncio.FIRST_COMPLETED)
-        await process.die()
+        await process.kill()
         dead.cancel()
         given_up += process.given_up
         for name in sorted(doomed):
@@ -198,29 +198,29 @@ async def _story(clock: LoopClock, seed: int, script: Mapping[str, Any]) -> tupl
         environment.restart()
         assert len(ec2.instances) <= len(created)
     process = Controllers(environment)
-    moments.kill_at(0)
+    await_points.kill_at(0)
     process.start(await _stored(environment), script.get("late", 0.0))
     await process.settled()
-    needed = moments.count
+    needed = await_points.count
     await asyncio.sleep(600)
     given_up += process.given_up
-    await process.die()
-    _judge(await _stored(environment), ec2, len(created))
+    await process.kill()
+    _check(await _stored(environment), ec2, len(created))
     return needed, given_up
 
 
 def _disturb(environment: LaunchEnvironment, chance: random.Random) -> None:
-    """Between two processes the world goes on: addresses are counted anew, so a request made again differs."""
+    """Change free addresses between two processes, so that a repeated request differs."""
     environment.addresses.set_free({subnet: chance.randint(0, 200) for subnet in ("s-a1", "s-a2", "s-b")})
 
 
-def _judge(claims: list[NodeClaim], ec2: FakeEc2, asked: int) -> None:
+def _check(claims: list[NodeClaim], ec2: FakeEc2, asked: int) -> None:
     owned = Counter(nodeclaim.status.provider_id for nodeclaim in claims)
     alive = {instance_info.provider_id_of(info) for info in ec2.alive}
-    assert "" not in owned, "every claim that lives has a machine"
-    assert set(owned.values()) <= {1}, "no machine has two claims"
-    assert set(owned) == alive, "no machine is without a claim, none is missing"
-    assert len(ec2.instances) <= asked, "nothing was bought that nobody asked for"
+    assert "" not in owned, "every NodeClaim has an instance"
+    assert set(owned.values()) <= {1}, "no instance has two NodeClaims"
+    assert set(owned) == alive, "no instance is without a NodeClaim, none is missing"
+    assert len(ec2.instances) <= asked, "no more instances than NodeClaims were launched"
     assert all(len(request.client_token) <= 64 for request in ec2.fleets)
 
 
@@ -231,24 +231,24 @@ def _run(seed: int, **script: Any) -> tuple[int, list[str]]:
     return virtual.run_virtual(main, START)
 
 
-def test_a_launch_that_nobody_disturbs_is_one_fleet() -> None:
-    moments, given_up = _run(0, claims=3, kills=())
-    assert (moments > 10, given_up) == (True, [])
+def test_an_undisturbed_launch_is_one_fleet() -> None:
+    await_points, given_up = _run(0, claims=3, kills=())
+    assert (await_points > 10, given_up) == (True, [])
 
 
-@pytest.mark.parametrize("visible_after", [0, 15], ids=["shown at once", "shown after 15 s"])
-def test_killed_at_any_moment_every_claim_gets_its_one_instance(visible_after: int) -> None:
-    """Issue 8, idempotent money: all await points of three claims' launch, one after another."""
+@pytest.mark.parametrize("visible_after", [0, 15], ids=["visible at once", "visible after 15 s"])
+def test_killed_at_any_await_point_every_claim_gets_exactly_one_instance(visible_after: int) -> None:
+    """Issue 8, idempotent launches: all await points of the launch of three NodeClaims, one after another."""
     late = timedelta(seconds=visible_after)
-    moments, _ = _run(0, claims=3, kills=(), visible_after=late)
-    for fatal in range(1, moments + 1):
+    await_points, _ = _run(0, claims=3, kills=(), visible_after=late)
+    for fatal in range(1, await_points + 1):
         _, given_up = _run(fatal, claims=3, kills=(fatal,), visible_after=late)
         assert given_up == [], f"killed at {fatal}"
 
 
 @pytest.mark.parametrize("seed", series(range(100), *range(15)))
-def test_killed_again_and_again_nothing_is_bought_twice_and_nothing_is_left(seed: int) -> None:
-    """Issue 8: seeded moments, several processes in a row, claims deleted meanwhile, requests that differ, pools that run out."""
+def test_killed_repeatedly_no_instance_is_launched_twice_or_left_without_a_claim(seed: int) -> None:
+    """Issue 8: seeded await points, several processes, NodeClaims deleted meanwhile, requests that differ, exhausted pools."""
     chance = random.Random(seed)
     kills = tuple(chance.randint(1, 25) for _ in range(chance.randint(1, 4)))
     _run(
@@ -265,13 +265,13 @@ def test_killed_again_and_again_nothing_is_bought_twice_and_nothing_is_left(seed
 
 
 def _scarce(chance: random.Random) -> dict[tuple[str, str, str], float]:
-    """Few spot machines: fleets come back with some of what was asked for, or with nothing."""
+    """Little spot capacity: fleets return fewer instances than requested, or none."""
     pools = [(name, zone, "spot") for name in ("m5.large", "c5.large") for zone in ("a", "b")]
     return {pool: chance.randint(0, 1) for pool in pools}
 
 
-def test_a_request_that_differs_is_refused_by_its_token_and_what_it_bought_is_adopted() -> None:
-    """The answer is lost, subnets change, EC2 shows the instances late: IdempotentParameterMismatch, then they are found."""
+def test_a_different_request_is_refused_by_its_token_and_the_launched_instances_are_adopted() -> None:
+    """The answer is lost, subnets change, EC2 shows the instances late: IdempotentParameterMismatch, later they are found."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         asked = await environment.claim("one", uid="")
@@ -302,7 +302,7 @@ def _lose_first_answers(count: int) -> Gate:
     return gate
 
 
-def test_an_answer_lost_once_is_asked_for_again_under_the_same_token() -> None:
+def test_a_lost_answer_is_requested_again_with_the_same_token() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         asked = await environment.claim("one", uid="")
         environment.ec2.gate = _lose_first_answers(1)
@@ -312,7 +312,7 @@ def test_an_answer_lost_once_is_asked_for_again_under_the_same_token() -> None:
     run_scenario(scenario)
 
 
-def test_throttled_launches_wait_and_are_not_lost() -> None:
+def test_throttled_launches_wait_and_complete() -> None:
     """Issue 8: RequestLimitExceeded."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -324,8 +324,8 @@ def test_throttled_launches_wait_and_are_not_lost() -> None:
     run_scenario(scenario)
 
 
-def test_who_gives_up_waiting_finds_the_instance_when_asking_again() -> None:
-    """OPS-733: a create that is cut off has done its work all the same."""
+def test_a_cancelled_create_returns_the_instance_when_it_is_repeated() -> None:
+    """OPS-733: a cancelled create has launched an instance."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         asked = await environment.claim("one", uid="")
@@ -339,8 +339,8 @@ def test_who_gives_up_waiting_finds_the_instance_when_asking_again() -> None:
     run_scenario(scenario)
 
 
-def test_a_refused_claim_takes_part_in_a_new_purchase() -> None:
-    """A fleet that answered with errors alone is settled: its token would only bring the same errors."""
+def test_a_refused_claim_joins_a_new_launch_batch() -> None:
+    """A fleet with errors only is final: its client token would return the same errors."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         asked = await environment.claim("one", uid="")
@@ -360,7 +360,7 @@ def test_a_refused_claim_takes_part_in_a_new_purchase() -> None:
     run_scenario(scenario)
 
 
-def test_after_a_restart_an_old_batch_is_dealt_out_before_anything_is_bought() -> None:
+def test_after_a_restart_an_old_batch_is_assigned_before_anything_is_launched() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         claims = [await environment.claim(name, uid="") for name in ("one", "two")]
         await asyncio.gather(*(environment.launcher.launch(nodeclaim, CLASS, TYPES) for nodeclaim in claims))
@@ -395,7 +395,7 @@ def test_a_claim_that_lost_its_provider_id_gets_its_own_instance_back(loser: int
     run_scenario(scenario)
 
 
-def test_a_claim_that_goes_before_the_purchase_falls_out_of_it() -> None:
+def test_a_claim_deleted_before_the_launch_leaves_the_batch() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         claims = [await environment.claim(name, uid="") for name in ("one", "two")]
         waiting = [asyncio.ensure_future(environment.launcher.launch(nodeclaim, CLASS, TYPES)) for nodeclaim in claims]
@@ -408,8 +408,8 @@ def test_a_claim_that_goes_before_the_purchase_falls_out_of_it() -> None:
     run_scenario(scenario)
 
 
-def test_a_claim_behind_the_times_joins_the_purchase_it_is_in_instead_of_a_second_one() -> None:
-    """A new leader's watch may not show yet what the old one wrote."""
+def test_an_outdated_claim_joins_its_batch_instead_of_a_second_one() -> None:
+    """A new leader's informer may not have what the old leader wrote."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         asked = await environment.claim("one", uid="")
@@ -421,8 +421,8 @@ def test_a_claim_behind_the_times_joins_the_purchase_it_is_in_instead_of_a_secon
     run_scenario(scenario)
 
 
-def test_instances_that_never_show_end_the_wait() -> None:
-    """A fleet that made nothing, asked for differently after the crash: its claim is planned anew."""
+def test_waiting_for_instances_that_are_never_described_ends() -> None:
+    """A fleet without instances whose request differs after the crash: its NodeClaim gets a new launch plan."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         asked = await environment.claim("one", uid="")
@@ -434,7 +434,7 @@ def test_instances_that_never_show_end_the_wait() -> None:
     run_scenario(scenario)
 
 
-def test_claims_nobody_can_read_hold_up_an_interrupted_launch_but_no_new_one() -> None:
+def test_claims_that_cannot_be_decoded_block_an_interrupted_launch_but_no_new_one() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         asked, _ = [await environment.claim(name, uid="") for name in ("one", "broken")]
         await environment.launcher.launch(asked, CLASS, TYPES)

@@ -1,4 +1,4 @@
-"""Launch templates: what they say, and what tells them apart (AWS §10)."""
+"""Launch templates: their data and their names (AWS §10)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def wire(data: LaunchTemplateData) -> dict[str, Any]:
 
 
 def test_a_plain_instance() -> None:
-    """AWS-490 to AWS-505: what the request carries, in AWS's words."""
+    """AWS-490 to AWS-505: the fields of the request."""
     assert wire(data_of(user_data=b"#!/bin/sh")) == {
         "ImageId": "ami-1",
         "UserData": base64.b64encode(b"#!/bin/sh").decode(),
@@ -91,7 +91,7 @@ def test_pods_without_host_network_cannot_read_user_data_of_any_family() -> None
 
 
 @pytest.mark.parametrize("given", [None, False, True])
-def test_public_addresses_are_as_given(given: bool | None) -> None:
+def test_the_public_address_setting_is_passed_on(given: bool | None) -> None:
     """AWS-T487."""
     interface = wire(data_of({"associate_public_ip_address": given}))["NetworkInterfaces"][0]
     assert interface.get("AssociatePublicIpAddress") is given
@@ -101,7 +101,7 @@ def test_public_addresses_are_as_given(given: bool | None) -> None:
     ("size", "gib"),
     [pytest.param("20G", 19, id="AWS-T488"), ("20Gi", 20), ("1Ti", 1024), ("1T", 932)],
 )
-def test_volumes_are_whole_gibibytes(size: str, gib: int) -> None:
+def test_volume_sizes_are_whole_gibibytes(size: str, gib: int) -> None:
     mapping = BlockDeviceMapping(device_name="/dev/xvda", ebs=BlockDevice(volume_size=size, iops=0, throughput=0))
     assert wire(data_of({"block_device_mappings": (mapping,)}))["BlockDeviceMappings"] == [
         {"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": gib}}
@@ -126,7 +126,7 @@ def test_metadata_options_are_passed_and_tags_stay_hidden() -> None:
     )
 
 
-def test_some_regions_do_not_know_the_ipv6_switch() -> None:
+def test_some_regions_do_not_accept_the_ipv6_metadata_option() -> None:
     """AWS-494."""
     iso = AwsClusterInfo(name="c", region="us-iso-east-1", endpoint="", ca_bundle="", version="1.33")
     assert "HttpProtocolIpv6" not in wire(data_of(cluster=iso))["MetadataOptions"]
@@ -165,8 +165,8 @@ def test_efa_interfaces_spread_over_the_cards() -> None:
     ]
 
 
-def test_configured_interfaces_are_taken_as_they_are() -> None:
-    """AWS-497, AWS-499: what carries no addresses gets nothing that needs them."""
+def test_configured_interfaces_are_passed_on_unchanged() -> None:
+    """AWS-497, AWS-499: interfaces without addresses get no address settings."""
     spec = {
         "network_interfaces": (
             NetworkInterface(network_card_index=0, device_index=0, interface_type="interface"),
@@ -194,7 +194,7 @@ def test_configured_interfaces_are_taken_as_they_are() -> None:
     }
 
 
-def test_special_instances() -> None:
+def test_placement_enclaves_and_other_instance_options() -> None:
     """AWS-500 to AWS-502, K15-A51."""
     actual = wire(
         data_of(
@@ -241,7 +241,7 @@ def test_without_the_gate_reservations_are_not_mentioned() -> None:
     assert "CapacityReservationSpecification" not in wire(data_of(gate=False))
 
 
-# -- what tells templates apart ------------------------------------------------------------------------------------------
+# -- names of templates --------------------------------------------------------------------------------------------------
 
 
 def template_names(*args: Any, **more: Any) -> list[str]:
@@ -285,7 +285,7 @@ def test_the_order_of_labels_and_groups_changes_nothing() -> None:
         ),
     ],
 )
-def test_what_an_instance_is_made_of_changes_the_template(changed: Any) -> None:
+def test_instance_settings_change_the_launch_template_name(changed: Any) -> None:
     assert [template.content.name for template in changed().templates] != template_names(claim(), (LARGE,))
 
 
@@ -293,7 +293,7 @@ def test_what_an_instance_is_made_of_changes_the_template(changed: Any) -> None:
     ("drivers", "count"), [("gpu.nvidia.com, dra.net", 2), ("dra.net", 2), ("gpu.nvidia.com", 0), ("", 0)]
 )
 def test_a_claim_that_names_the_driver_of_efa_gets_interfaces(drivers: str, count: int) -> None:
-    """K15-A52, K15-A149: also in what is recorded of the instance."""
+    """K15-A52, K15-A149: also in the annotations of the instance."""
     types = (ec2_type("m5.large"),)
     made = planned(claim(annotations={labels.REQUESTED_DRA_DRIVERS: drivers}), types)
     contents = [template.content.data for template in made.templates]
@@ -314,7 +314,7 @@ def test_a_template_is_named_after_its_content() -> None:
 
 
 def test_reserved_launches_have_a_template_per_reservation() -> None:
-    """AWS-481, AWS-448: and only its own offering."""
+    """AWS-481, AWS-448: with its own offering only."""
     sold = [reserved("a", 1e-8, 3, "cr-1"), reserved("b", 1e-8, 3, "cr-2"), offering(labels.ON_DEMAND, "a", 0.1)]
     plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("m5.large", offerings=sold),))
     assert sorted(
@@ -336,7 +336,7 @@ def test_reserved_launches_have_a_template_per_reservation() -> None:
         pytest.param({"amis": ()}, "LaunchFailed", "no amis exist given constraints", id="AWS-485 images"),
     ],
 )
-def test_a_class_that_lacks_something_cannot_be_launched_from(
+def test_a_class_with_a_missing_status_field_cannot_be_launched_from(
     status: dict[str, Any], reason: str, message: str
 ) -> None:
     with pytest.raises(LaunchFailed, match=message) as refused:
@@ -344,7 +344,7 @@ def test_a_class_that_lacks_something_cannot_be_launched_from(
     assert refused.value.reason == reason
 
 
-def test_types_no_image_runs_on_are_named_with_the_images() -> None:
+def test_types_without_a_matching_image_are_named_with_the_images() -> None:
     """AWS-485."""
     with pytest.raises(LaunchFailed, match="ami-x86, ami-arm"):
         planned(claim(), (ec2_type("odd.large", arch="riscv"),))
@@ -362,7 +362,7 @@ def test_the_lowest_partition_is_a_number() -> None:
     assert (placement.group_id, placement.partition_number) == ("pg-1", 2)
 
 
-def test_a_resource_of_older_releases_switches_no_enclaves_on() -> None:
+def test_the_enclave_resource_of_older_releases_enables_no_enclaves() -> None:
     """K15-A22, K15-A134: only the class does."""
     sandbox = "eks.amazonaws.com/nitro-sandbox"
     (template,) = planned(claim(requests={sandbox: "1"}), (roomy(sandbox),)).templates

@@ -1,4 +1,4 @@
-"""How images of a class are found (AWS-085 to AWS-087, AWS-180 to AWS-195, AWS-200)."""
+"""Image discovery of a class (AWS-085 to AWS-087, AWS-180 to AWS-195, AWS-200)."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def names(alias: str, kubernetes: str) -> list[str]:
         ),
     ],
 )
-def test_an_alias_stands_for_parameters_such_as(alias: str, kubernetes: str, expected: str) -> None:
+def test_the_parameters_of_an_alias(alias: str, kubernetes: str, expected: str) -> None:
     assert expected in names(alias, kubernetes)
 
 
-def test_a_release_of_bottlerocket_may_be_written_with_and_without_its_letter() -> None:
+def test_a_bottlerocket_version_can_have_a_leading_v() -> None:
     """AWS-T183"""
     assert names("bottlerocket@v1.20.0", "1.31") == names("bottlerocket@1.20.0", "1.31")
 
@@ -95,7 +95,7 @@ def test_an_alias_is_refused_where_no_images_are_published(alias: str, kubernete
 
 
 def released(environment: NodeClassEnvironment, *missing: str) -> NodeClassEnvironment:
-    """All images of al2023@latest but those whose parameter contains one of these."""
+    """Publish all images of al2023@latest, except parameters that contain one of these texts."""
     for number, name in enumerate(names("al2023@latest", environment.cluster.version)):
         if not any(text in name for text in missing):
             arch = "arm64" if "/arm64/" in name else "x86_64"
@@ -111,7 +111,7 @@ LATEST = {"ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),), "ami_
 
 
 async def test_a_custom_class_takes_the_images_of_an_alias() -> None:
-    """AWS-203: the alias decides the images; user data is the owner's own, as for all custom classes."""
+    """AWS-203: the alias selects the images; user data is custom, as for all custom classes."""
     environment = released(NodeClassEnvironment().with_resources())
     await environment.create(**{**LATEST, "ami_family": "Custom"})
     await environment.reconcile()
@@ -120,7 +120,7 @@ async def test_a_custom_class_takes_the_images_of_an_alias() -> None:
     assert effective_ami_family(node_class.spec) == "Custom"
 
 
-async def test_an_alias_becomes_one_entry_per_sort_of_instance() -> None:
+async def test_an_alias_gives_one_image_per_variant() -> None:
     """AWS-T180, AWS-183"""
     environment = released(NodeClassEnvironment().with_resources())
     await environment.create(**LATEST)
@@ -141,7 +141,7 @@ async def test_an_alias_becomes_one_entry_per_sort_of_instance() -> None:
     assert event.startswith("alias al2023@latest stands for ami-0 (release-0), ")
 
 
-async def test_a_sort_of_instance_without_an_image_is_left_out() -> None:
+async def test_a_variant_without_an_image_is_left_out() -> None:
     """AWS-T181"""
     environment = released(NodeClassEnvironment().with_resources(), "x86_64/nvidia")
     await environment.create(**LATEST)
@@ -149,8 +149,8 @@ async def test_a_sort_of_instance_without_an_image_is_left_out() -> None:
     assert [ami.id for ami in (await environment.get()).status.amis] == ["ami-0", "ami-2", "ami-3", "ami-4"]
 
 
-async def test_an_image_that_cannot_be_asked_for_now_is_not_taken_for_missing() -> None:
-    """A class that lost an image for a moment would let its machines drift."""
+async def test_an_image_that_cannot_be_read_now_does_not_count_as_missing() -> None:
+    """A class that loses an image for a moment would cause drift."""
     environment = released(NodeClassEnvironment().with_resources())
     await environment.create(**LATEST)
     await environment.reconcile()
@@ -163,7 +163,7 @@ async def test_an_image_that_cannot_be_asked_for_now_is_not_taken_for_missing() 
     assert await environment.condition("AMIsReady") == ("True", "AMIsReady")
 
 
-async def test_an_alias_without_any_image_is_told_and_tried_again() -> None:
+async def test_an_alias_without_any_image_is_reported_and_retried() -> None:
     """AWS-180"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create(**LATEST)
@@ -172,7 +172,7 @@ async def test_an_alias_without_any_image_is_told_and_tried_again() -> None:
     assert await environment.condition("AMIsReady") == ("False", "AMINotFound")
 
 
-async def test_an_unsupported_alias_is_told_and_not_tried_again() -> None:
+async def test_an_unsupported_alias_is_reported_and_not_retried() -> None:
     """AWS-T084, API-660, API-S174: al2 ends with Kubernetes 1.32."""
     environment = NodeClassEnvironment().with_resources()
     environment.cluster = replace(environment.cluster, version="1.33")
@@ -243,7 +243,7 @@ async def test_public_parameters_of_a_vendor_name_an_image_per_architecture() ->
     assert found == {f"ami-{arch}": [("kubernetes.io/arch", (arch,))] for arch in ("amd64", "arm64")}
 
 
-async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
+async def test_a_parameter_without_read_permission_is_an_error() -> None:
     """AWS-192"""
     environment = NodeClassEnvironment().with_resources()
     environment.ssm.refuse("GetParameter", AwsError("AccessDeniedException", "no", status=400))
@@ -254,7 +254,7 @@ async def test_a_parameter_that_may_not_be_read_is_an_error() -> None:
     assert await environment.message("AMIsReady") == "AccessDeniedException: no"
 
 
-async def test_a_parameter_of_the_users_is_read_every_five_minutes_and_only_behind_the_cache() -> None:
+async def test_a_parameter_of_the_account_is_read_every_five_minutes_through_the_cache() -> None:
     """AWS-181, AWS-200 and its Beyond"""
     environment = NodeClassEnvironment().with_resources()
     environment.ssm.values["/own"] = "ami-1"

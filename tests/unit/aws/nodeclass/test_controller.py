@@ -1,4 +1,4 @@
-"""The look at an EC2NodeClass as a whole (AWS-080 to AWS-084, AWS-056 to AWS-060)."""
+"""The reconcile of an EC2NodeClass (AWS-080 to AWS-084, AWS-056 to AWS-060)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL = (
 )
 
 
-async def test_a_class_whose_selectors_all_find_something_becomes_ready() -> None:
+async def test_a_class_whose_selectors_all_match_becomes_ready() -> None:
     """AWS-T080, AWS-081, AWS-083, AWS-572. AWS-063: the class gets its finalizer. API-375: all conditions are there."""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -43,7 +43,7 @@ async def test_a_class_whose_selectors_all_find_something_becomes_ready() -> Non
     assert again == 60
 
 
-async def test_a_second_look_with_no_news_writes_nothing_and_makes_no_call() -> None:
+async def test_a_reconcile_without_changes_writes_nothing_and_makes_no_call() -> None:
     """AWS-083, AWS-143, AWS-109"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -55,7 +55,7 @@ async def test_a_second_look_with_no_news_writes_nothing_and_makes_no_call() -> 
     assert (len(environment.ec2.calls), len(environment.iam.calls)) == calls
 
 
-async def test_the_root_condition_tells_what_is_missing_newest_first() -> None:
+async def test_the_root_condition_names_what_is_missing_newest_first() -> None:
     """AWS-T081, AWS-060; API-S175, API-663: without a subnet the class is not Ready."""
     environment = NodeClassEnvironment().with_resources()
     await environment.create(subnet_selector_terms=(SubnetSelectorTerm(tags={"no": "such"}),))
@@ -66,7 +66,7 @@ async def test_the_root_condition_tells_what_is_missing_newest_first() -> None:
     assert set((await environment.message("Ready")).split(", ")) == {"SubnetsReady=False", "ValidationSucceeded=False"}
 
 
-async def test_a_part_that_fails_keeps_its_condition_and_stops_no_other() -> None:
+async def test_a_failed_subreconciler_keeps_its_condition_and_does_not_stop_the_others() -> None:
     """AWS-082, AWS-084. API-664: without a security group SecurityGroupsReady is False."""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -82,7 +82,7 @@ async def test_a_part_that_fails_keeps_its_condition_and_stops_no_other() -> Non
     assert await environment.condition("SecurityGroupsReady") == ("False", "SecurityGroupsNotFound")
 
 
-async def test_a_change_in_between_is_not_overwritten_but_looked_at_again_soon() -> None:
+async def test_a_concurrent_change_is_not_overwritten_but_reconciled_again_soon() -> None:
     """AWS-083"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -94,7 +94,7 @@ async def test_a_change_in_between_is_not_overwritten_but_looked_at_again_soon()
     assert (await environment.get()).status.conditions == ()
 
 
-async def test_a_class_that_is_gone_is_not_looked_at() -> None:
+async def test_a_missing_class_is_not_reconciled() -> None:
     environment = NodeClassEnvironment()
     assert await environment.reconcile("nobody") is None
     assert environment.ec2.calls == []
@@ -118,7 +118,7 @@ async def test_without_the_gate_there_is_no_condition_of_reservations() -> None:
 
 
 async def test_a_changed_class_is_not_ready_at_its_old_generation() -> None:
-    """AWS-060: what could not be looked at again since the change does not count."""
+    """AWS-060: conditions from before the change do not count."""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
     await environment.reconcile()
@@ -130,7 +130,7 @@ async def test_a_changed_class_is_not_ready_at_its_old_generation() -> None:
     assert await environment.condition("Ready") == ("Unknown", "ReconcilingDependents")
 
 
-async def test_a_class_that_changes_is_looked_at_and_one_that_goes_too() -> None:
+async def test_changed_and_deleted_classes_are_reconciled() -> None:
     """AWS-080"""
     environment = NodeClassEnvironment().with_resources()
     made = await environment.create()

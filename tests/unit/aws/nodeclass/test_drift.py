@@ -175,7 +175,7 @@ def test_the_first_difference_is_the_reason(found: DriftComparison, reason: str)
         pytest.param(drift_comparison(group_id=None), id="group-not-resolved"),
     ],
 )
-def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(drift_comparison: DriftComparison) -> None:
+def test_drift_is_unknown_without_data_to_compare(drift_comparison: DriftComparison) -> None:
     """AWS-567"""
     with pytest.raises(DriftNotDeterminable):
         instance_drift(drift_comparison)
@@ -190,7 +190,7 @@ def test_there_is_no_verdict_where_nothing_is_known_to_compare_with(drift_compar
         pytest.param(claimed({}), classed(), "", id="AWS-T571"),
     ],
 )
-def test_a_class_that_was_changed_is_told_by_its_hash(claim: NodeClaim, node_class: EC2NodeClass, reason: str) -> None:
+def test_a_changed_class_has_another_hash(claim: NodeClaim, node_class: EC2NodeClass, reason: str) -> None:
     assert node_class_drift(claim, node_class, lambda name, before, after: ()).reason == reason
 
 

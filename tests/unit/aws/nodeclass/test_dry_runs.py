@@ -1,4 +1,4 @@
-"""Dry runs of launches: which calls are tried for a class, with which types, and what their answers mean (AWS §3.6)."""
+"""Dry runs of launches: their calls and instance types, and how answers are interpreted (AWS §3.6)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from support.node_class_validation import TRIED, VALID, judged, tried, verdict
 CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instance-tenancy"
 
 
-async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
-    """AWS-115 to AWS-119, AWS-128, AWS-446, AWS-721; K15-A97: a reboot is none of them."""
+async def test_every_call_of_a_launch_has_a_dry_run_and_no_resources_are_left() -> None:
+    """AWS-115 to AWS-119, AWS-128, AWS-446, AWS-721; K15-A97: reboots are not included."""
     environment = NodeClassEnvironment().with_resources()
     assert await judged(environment, tags={"team": "a"}) == VALID
     assert tried(environment) == ["CreateLaunchTemplate", "CreateFleet", "RunInstances"]
@@ -71,7 +71,7 @@ async def test_every_call_of_a_launch_is_tried_and_nothing_is_left() -> None:
 
 
 async def test_dry_runs_carry_the_tags_of_a_launch_for_the_pool_with_the_most_to_write() -> None:
-    """E25: a policy may judge tags, and EC2 limits user data, to which labels and taints belong."""
+    """E25: policies can depend on tags, and EC2 limits user data, which has labels and taints."""
     environment = NodeClassEnvironment().with_resources()
     small, large = (replace(pool(), metadata=ObjectMeta(name=name)) for name in ("small", "large"))
     template = replace(large.spec.template, metadata=NodeClaimTemplateMeta(labels={"team": "a" * 60}))
@@ -85,8 +85,8 @@ async def test_dry_runs_carry_the_tags_of_a_launch_for_the_pool_with_the_most_to
     }
 
 
-async def test_a_spot_instance_is_tried_as_one() -> None:
-    """AWS-116, its Beyond, and AWS-128: EC2 takes tags of spot requests only in a request for a spot instance."""
+async def test_the_dry_run_of_a_spot_launch_requests_spot() -> None:
+    """AWS-116, its Beyond, and AWS-128: EC2 accepts tags of spot requests only in a request for a spot instance."""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
     await environment.kube.create(NODE_POOL, pool())
@@ -98,8 +98,8 @@ async def test_a_spot_instance_is_tried_as_one() -> None:
     assert kinds[1] - kinds[0] == {"spot-instances-request"}
 
 
-async def test_a_template_that_was_left_behind_is_used_and_deleted() -> None:
-    """AWS-115, its Beyond: equal content has an equal name, so nothing is left after the next run."""
+async def test_a_leftover_launch_template_is_used_and_deleted() -> None:
+    """AWS-115, its Beyond: equal data gives an equal name, so the next run deletes it."""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("DeleteLaunchTemplate", THROTTLED)
     assert await judged(environment) == VALID
@@ -111,7 +111,7 @@ async def test_a_template_that_was_left_behind_is_used_and_deleted() -> None:
     assert environment.ec2.templates == []
 
 
-async def test_without_a_template_the_other_permissions_are_tried_all_the_same() -> None:
+async def test_without_a_launch_template_the_other_permissions_are_still_checked() -> None:
     """AWS-116, its Beyond: one missing permission does not hide another."""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("CreateLaunchTemplate", UNAUTHORIZED)
@@ -125,7 +125,7 @@ async def test_without_a_template_the_other_permissions_are_tried_all_the_same()
 
 
 async def test_dry_runs_leave_the_batch_tag_out_where_launches_do() -> None:
-    """E25: an organization may list the tag keys it allows."""
+    """E25: an organization can restrict tag keys."""
     environment = NodeClassEnvironment(launch_batch_tag=False).with_resources()
     assert await judged(environment) == VALID
     (fleet,) = environment.ec2.asked("CreateFleet")
@@ -133,7 +133,7 @@ async def test_dry_runs_leave_the_batch_tag_out_where_launches_do() -> None:
     assert "karpenter.k8s.aws/launch-batch" not in keys
 
 
-async def test_a_missing_permission_is_told_and_not_asked_for_again_until_the_class_changes() -> None:
+async def test_a_missing_permission_is_reported_and_not_checked_again_until_the_class_changes() -> None:
     """AWS-T093, AWS-109, AWS-126"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("CreateFleet", UNAUTHORIZED)
@@ -152,8 +152,8 @@ async def test_a_missing_permission_is_told_and_not_asked_for_again_until_the_cl
 
 
 @pytest.mark.parametrize(("random_value", "minutes"), [(0.0, 25), (0.5, 30), (1.0, 35)])
-async def test_verdicts_are_asked_for_again_after_about_half_an_hour(random_value: float, minutes: int) -> None:
-    """AWS-109, K15-A14: each process draws its own time, 25 to 35 minutes, and keeps it."""
+async def test_dry_runs_are_repeated_after_about_half_an_hour(random_value: float, minutes: int) -> None:
+    """AWS-109, K15-A14: each process has a random interval of 25 to 35 minutes."""
     environment = NodeClassEnvironment()
     environment.random_value = random_value
     environment.made = environment.restarted()
@@ -179,7 +179,7 @@ async def test_one_missing_permission_does_not_hide_another() -> None:
     assert all(f"ec2:{call}" in message for call in TRIED)
 
 
-async def test_one_subnet_that_works_is_enough() -> None:
+async def test_one_valid_subnet_is_enough() -> None:
     """AWS-T094"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refusals["RunInstances"] = lambda trial: UNAUTHORIZED if trial.subnet_id == "subnet-b" else None
@@ -187,7 +187,7 @@ async def test_one_subnet_that_works_is_enough() -> None:
     assert [trial.subnet_id for trial in environment.ec2.asked("RunInstances")] == ["subnet-b", "subnet-a"]
 
 
-async def test_the_first_subnet_speaks_for_all_that_do_not_work() -> None:
+async def test_the_error_of_the_first_subnet_is_reported_if_all_fail() -> None:
     """AWS-117"""
     environment = NodeClassEnvironment().with_resources()
     other = AwsError("InvalidSubnetID.NotFound", "gone", status=400)
@@ -202,7 +202,7 @@ NO_PROFILE = AwsError(
 )
 
 
-async def test_a_new_profile_ec2_does_not_know_yet_is_waited_for() -> None:
+async def test_a_class_waits_for_a_new_instance_profile_that_ec2_does_not_know_yet() -> None:
     """AWS-T095, AWS-118"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("RunInstances", NO_PROFILE)
@@ -215,7 +215,7 @@ async def test_a_new_profile_ec2_does_not_know_yet_is_waited_for() -> None:
     assert tried(environment).count("CreateFleet") == 1
 
 
-async def test_a_profile_of_the_users_that_does_not_exist_is_told_and_tried_again() -> None:
+async def test_a_missing_instance_profile_of_the_user_is_reported_and_retried() -> None:
     """AWS-118"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("RunInstances", NO_PROFILE)
@@ -228,7 +228,7 @@ async def test_a_profile_of_the_users_that_does_not_exist_is_told_and_tried_agai
 
 
 @pytest.mark.parametrize("call", TRIED)
-async def test_throttling_changes_no_verdict(call: str) -> None:
+async def test_throttling_does_not_change_the_validation(call: str) -> None:
     """AWS-T096"""
     environment = NodeClassEnvironment().with_resources()
     await judged(environment)
@@ -243,7 +243,7 @@ async def test_throttling_changes_no_verdict(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["CreateLaunchTemplate", "RunInstances"])
-async def test_what_says_nothing_about_permissions_is_an_error(call: str) -> None:
+async def test_an_answer_unrelated_to_permissions_is_an_error(call: str) -> None:
     """AWS-115, AWS-117"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse(call, AwsError("InvalidParameterValue", "what?", status=400))
@@ -253,8 +253,8 @@ async def test_what_says_nothing_about_permissions_is_an_error(call: str) -> Non
     assert await verdict(environment) == ("Unknown", "AwaitingReconciliation")
 
 
-async def test_a_fleet_that_is_refused_for_its_template_is_no_missing_permission() -> None:
-    """AWS-116: EC2 may not know a template yet that it has just made. The verdict says so and is not kept."""
+async def test_a_fleet_refused_for_its_launch_template_is_no_missing_permission() -> None:
+    """AWS-116: EC2 may not find a new launch template yet. The condition says so and is not cached."""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse(
         "CreateFleet", AwsError("InvalidLaunchTemplateName.NotFoundException", "no such", status=400)
@@ -276,14 +276,14 @@ async def test_with_dry_runs_off_a_class_is_valid_without_any() -> None:
 
 
 @pytest.mark.parametrize(("size", "expected"), [(16385, ("False", "UserDataSizeLimitExceeded")), (16384, VALID)])
-async def test_user_data_ec2_would_not_take_is_told(size: int, expected: tuple[str, str]) -> None:
+async def test_user_data_that_ec2_would_refuse_is_reported(size: int, expected: tuple[str, str]) -> None:
     """AWS-T237, AWS-115"""
     environment = NodeClassEnvironment().with_resources()
     environment.user_data = b64encode(b"x" * size).decode()
     assert await judged(environment) == expected
 
 
-async def test_what_the_template_cannot_say_is_told_in_its_own_words() -> None:
+async def test_an_error_of_the_launch_template_data_is_reported_unchanged() -> None:
     environment = NodeClassEnvironment().with_resources()
 
     def refusing(*_: Any) -> Any:
@@ -294,15 +294,15 @@ async def test_what_the_template_cannot_say_is_told_in_its_own_words() -> None:
     assert await environment.message("ValidationSucceeded") == "userData: is not TOML"
 
 
-async def test_images_no_type_fits_are_told() -> None:
+async def test_images_without_a_compatible_type_are_reported() -> None:
     environment = NodeClassEnvironment().with_resources()
     environment.types = tuple(instance_type for instance_type in TYPES if instance_type.name == "m6g.large")
     assert await judged(environment) == ("False", "NoCompatibleInstanceTypes")
     assert await environment.message("ValidationSucceeded") == "no instance type fits the images of the class (ami-1)"
 
 
-async def test_the_hash_of_a_class_is_no_reason_to_try_it_again() -> None:
-    """AWS-109: it is written by the first look itself."""
+async def test_writing_the_hash_of_a_class_causes_no_further_dry_runs() -> None:
+    """AWS-109: the first reconcile writes it."""
     environment = NodeClassEnvironment().with_resources()
     await judged(environment)
     await environment.kube.patch(EC2_NODE_CLASS, "default", {"metadata": {"annotations": {"mine": "1"}}})
@@ -311,7 +311,7 @@ async def test_the_hash_of_a_class_is_no_reason_to_try_it_again() -> None:
     assert len(tried(environment)) == 2 * before
 
 
-async def test_a_class_made_again_under_its_name_is_tried_again() -> None:
+async def test_a_recreated_class_has_dry_runs_again() -> None:
     """AWS-124"""
     environment = NodeClassEnvironment(isolated_vpc=True).with_resources()
     await judged(environment, role=None, instance_profile="mine")
@@ -332,7 +332,7 @@ def pool(*requirements: Any) -> Any:
 async def chosen(
     pools: list[Any], environment: NodeClassEnvironment, fits: Any = lambda *_: True
 ) -> list[tuple[str, str, str]]:
-    """Types, ways to buy them and tenancies that are tried for the class as it was found."""
+    """Instance types, capacity types and tenancies of the dry runs of a class."""
     await environment.reconcile()
     result = dry_run_candidates(await environment.get(), pools, environment.types, fits)
     return [
@@ -371,13 +371,15 @@ def of_type(*names: str) -> Any:
         ),
     ],
 )
-async def test_types_the_pools_would_buy_are_tried(pools: list[Any], expected: list[tuple[str, str, str]]) -> None:
+async def test_dry_runs_use_types_that_the_node_pools_allow(
+    pools: list[Any], expected: list[tuple[str, str, str]]
+) -> None:
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
     assert await chosen(pools, environment) == expected
 
 
-async def test_each_architecture_the_class_has_images_for_is_tried() -> None:
+async def test_dry_runs_cover_each_architecture_of_the_images() -> None:
     """AWS-116, its Beyond"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.images.append(ImageInfo(image_id="ami-2", architecture="arm64"))
@@ -387,7 +389,7 @@ async def test_each_architecture_the_class_has_images_for_is_tried() -> None:
     assert [name for name, _, _ in await chosen([], environment)] == ["m5.large", "m6g.large"]
 
 
-async def test_types_the_class_cannot_be_made_of_are_not_tried() -> None:
+async def test_dry_runs_leave_out_types_that_the_class_cannot_use() -> None:
     """AWS-127, AWS-340"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -408,7 +410,7 @@ async def test_the_pools_of_other_classes_do_not_count() -> None:
     assert [name for name, _, _ in await chosen([other], environment)] == ["m5.large"]
 
 
-async def test_pools_are_read_as_watches_last_told_them() -> None:
+async def test_node_pools_are_read_from_the_cluster_view() -> None:
     """AWS-127"""
     environment = NodeClassEnvironment().with_resources()
     stored = on_demand(of_type("c5.xlarge"))
@@ -418,7 +420,7 @@ async def test_pools_are_read_as_watches_last_told_them() -> None:
     assert {override.instance_type for override in fleet.launch_template_configs[0].overrides} == {"c5.xlarge"}
 
 
-async def test_windows_is_tried_on_the_usual_types() -> None:
+async def test_dry_runs_of_windows_use_the_default_types() -> None:
     """AWS-127"""
     environment = NodeClassEnvironment().with_resources()
     environment.types = catalogue.packaged_instance_types()

@@ -1,4 +1,4 @@
-"""The hash of a class, and who gets it (AWS-570 to AWS-574, API-507 to API-510)."""
+"""The hash of a class and its annotations (AWS-570 to AWS-574, API-507 to API-510)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def hashed(**spec: Any) -> str:
     ],
     ids=lambda change: ",".join(change),
 )
-def test_what_goes_into_an_instance_changes_the_hash(change: dict[str, Any]) -> None:
+def test_fields_that_affect_instances_change_the_hash(change: dict[str, Any]) -> None:
     """DIS-353, API-S236, AWS-571; ipPrefixCount by its Beyond. K15-A23: also an explicit false of enclaves."""
     assert hashed(**change) != hashed()
 
@@ -103,23 +103,23 @@ def test_another_certificate_authority_changes_the_hash() -> None:
         pytest.param({"kubelet": {"a": 1, "b": 2}}, {"kubelet": {"b": 2, "a": 1}}, id="API-509-kubelet-keys"),
     ],
 )
-def test_what_means_the_same_has_the_same_hash(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_equivalent_specs_have_the_same_hash(one: dict[str, Any], other: dict[str, Any]) -> None:
     """API-S238: the order of tags does not count."""
     assert hashed(**one) == hashed(**other)
 
 
-def test_the_kubelets_settings_count_as_text() -> None:
+def test_kubelet_settings_are_hashed_as_text() -> None:
     """API-509"""
     assert hashed(kubelet={"maxPods": 12}) != hashed(kubelet={"maxPods": 21})
     assert hashed(kubelet={"clusterDNS": ["a", "b"]}) != hashed(kubelet={"clusterDNS": ["b", "a"]})
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
-    """API-510: a changed algorithm needs a new version, or everything drifts."""
+    """API-510: a changed algorithm needs a new version, otherwise all nodes drift."""
     assert (HASH_VERSION, hashed()) == ("py1", "4464311865014453411")
 
 
-def test_what_changed_between_two_hashes_is_named_as_manifests_spell_it() -> None:
+def test_changed_fields_are_named_as_in_manifests() -> None:
     """AWS §12, its Beyond"""
     editions = NodeClassHashInputs()
     old, new = made(), made(user_data="echo", block_device_mappings=(ROOT,), ami_family="Custom")
@@ -140,7 +140,7 @@ async def stamps(environment: NodeClassEnvironment, claim: str) -> tuple[str | N
     return notes.get(HASH_ANNOTATION), notes.get(HASH_VERSION_ANNOTATION)
 
 
-async def test_a_class_follows_its_specification_and_claims_do_not() -> None:
+async def test_the_hash_annotation_of_a_class_follows_its_spec_and_that_of_claims_does_not() -> None:
     """AWS-572"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -153,7 +153,7 @@ async def test_a_class_follows_its_specification_and_claims_do_not() -> None:
     assert await stamps(environment, "c") == (first, HASH_VERSION)
 
 
-async def test_claims_of_another_version_are_taken_over_and_none_drifts_by_it() -> None:
+async def test_claims_with_another_hash_version_are_migrated_without_drift() -> None:
     """AWS-T570, AWS-573, AWS-574; K15-A04: those of release 1.14 (``v5``) get our version and hash, and no drift."""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()

@@ -1,4 +1,4 @@
-"""Which images are used, and which type gets which (AWS-190, AWS-196 to AWS-202)."""
+"""Selection of images, and the image of each instance type (AWS-190, AWS-196 to AWS-202)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chosen(*image_infos: ImageInfo) -> list[str]:
     return [ami.id for ami in select_amis(map(AmiCandidate, image_infos), NOW)]
 
 
-def test_a_newer_image_that_is_deprecated_loses_to_an_older_one_that_is_not() -> None:
+def test_an_older_image_is_preferred_to_a_newer_deprecated_one() -> None:
     """AWS-T184, AWS-198"""
     assert chosen(image("ami-old", OLD), image("ami-new", NEW, deprecated=LONG_PAST)) == ["ami-old"]
 
@@ -56,7 +56,7 @@ def test_of_deprecated_images_the_newer_is_used_and_marked() -> None:
     assert (ami.id, ami.deprecated) == ("ami-a", True)
 
 
-def test_an_image_whose_deprecation_lies_ahead_is_current() -> None:
+def test_an_image_with_a_future_deprecation_is_current() -> None:
     """AWS-199"""
     assert chosen(image("ami-a", NEW, deprecated=FUTURE), image("ami-b", OLD)) == ["ami-a"]
 
@@ -101,7 +101,7 @@ def test_requirements_are_shown_short_keys_first() -> None:
     ]
 
 
-def test_an_image_for_two_sorts_of_instances_stands_twice() -> None:
+def test_an_image_for_two_variants_is_listed_twice() -> None:
     """AWS-190"""
     amis = select_amis(
         [AmiCandidate(image("ami-1"), NEURON_REQUIREMENTS), AmiCandidate(image("ami-1"), NVIDIA_REQUIREMENTS)], NOW
@@ -126,14 +126,14 @@ BY_NAME = {instance_type.name: instance_type for instance_type in packaged_insta
     ("instance_type", "expected"),
     [("m5.large", "ami-plain"), ("m6g.large", "ami-arm"), ("g5.xlarge", "ami-nvidia"), ("inf2.xlarge", "ami-neuron")],
 )
-def test_a_type_gets_the_image_made_for_it(instance_type: str, expected: str) -> None:
+def test_a_type_gets_the_image_with_matching_requirements(instance_type: str, expected: str) -> None:
     """AWS-202"""
     ami = ami_for(BY_NAME[instance_type], RELEASE)
     assert ami is not None
     assert ami.id == expected
 
 
-def test_the_first_image_that_fits_is_taken_and_none_where_none_does() -> None:
+def test_the_first_matching_image_is_used_and_none_if_none_matches() -> None:
     """AWS-202"""
     both = (AMI(id="ami-1", requirements=()), AMI(id="ami-2", requirements=()))
     assert ami_for(BY_NAME["m5.large"], both) == both[0]

@@ -21,7 +21,7 @@ async def profile(environment: NodeClassEnvironment) -> str:
     return (await environment.get()).status.instance_profile
 
 
-async def test_a_role_gets_a_profile_of_its_own_once() -> None:
+async def test_a_role_gets_one_instance_profile() -> None:
     """AWS-T085, AWS-098"""
     environment = NodeClassEnvironment().with_resources()
     made = await environment.create(tags={"team": "a"})
@@ -43,7 +43,7 @@ async def test_a_role_gets_a_profile_of_its_own_once() -> None:
     assert environment.iam.writes() == ["CreateInstanceProfile", "AddRoleToInstanceProfile"]
 
 
-async def test_another_role_gets_another_profile_and_the_old_one_stays() -> None:
+async def test_another_role_gets_another_instance_profile_and_the_old_one_stays() -> None:
     """AWS-T086, AWS-099"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -62,7 +62,7 @@ async def test_another_role_gets_another_profile_and_the_old_one_stays() -> None
 
 
 @pytest.mark.parametrize("role", ["nodes", "team/nodes"])
-async def test_a_role_iam_does_not_know_leaves_nothing_and_is_not_tried_again_at_once(role: str) -> None:
+async def test_an_unknown_role_leaves_no_profile_and_is_not_retried_at_once(role: str) -> None:
     """AWS-T087, AWS-120 and its Beyond"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create(role=role)
@@ -83,7 +83,7 @@ async def test_a_role_iam_does_not_know_leaves_nothing_and_is_not_tried_again_at
     assert await environment.condition("InstanceProfileReady") == ("True", "InstanceProfileReady")
 
 
-async def test_a_profile_whose_name_could_not_be_written_down_is_used_all_the_same() -> None:
+async def test_an_instance_profile_whose_name_could_not_be_stored_is_reused() -> None:
     """AWS-T088"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -99,7 +99,7 @@ async def test_a_profile_whose_name_could_not_be_written_down_is_used_all_the_sa
     assert [await profile(environment)] == list(environment.iam.profiles)
 
 
-async def test_a_profile_of_the_users_is_only_written_down() -> None:
+async def test_an_instance_profile_of_the_user_is_only_written_to_the_status() -> None:
     """AWS-T089"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create(role=None, instance_profile="mine")
@@ -108,7 +108,7 @@ async def test_a_profile_of_the_users_is_only_written_down() -> None:
     assert environment.iam.calls == []
 
 
-async def test_a_role_with_a_path_is_the_role_of_its_name() -> None:
+async def test_a_role_with_a_path_is_used_by_its_name() -> None:
     """AWS-121, its Beyond"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create(role="team/nodes")
@@ -119,7 +119,7 @@ async def test_a_role_with_a_path_is_the_role_of_its_name() -> None:
     assert environment.iam.asked("AddRoleToInstanceProfile")[0][1] == "nodes"
 
 
-async def test_a_profile_somebody_deleted_is_made_again() -> None:
+async def test_a_deleted_instance_profile_is_created_again() -> None:
     """AWS-097"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -131,7 +131,7 @@ async def test_a_profile_somebody_deleted_is_made_again() -> None:
     assert [await profile(environment)] == list(environment.iam.profiles) != [old]
 
 
-async def test_profiles_nobody_refers_to_are_collected() -> None:
+async def test_unused_instance_profiles_are_deleted() -> None:
     """AWS-T092, AWS-125"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -150,18 +150,18 @@ async def test_profiles_nobody_refers_to_are_collected() -> None:
     assert set(environment.iam.profiles) == {used, "annotated", "foreign"}
 
 
-async def test_a_profile_made_a_moment_ago_is_not_collected_though_no_class_shows_it_yet() -> None:
+async def test_a_new_instance_profile_is_not_deleted_before_its_class_names_it() -> None:
     """AWS-T092, AWS-099"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
     await environment.sync()
     await environment.made.controller.reconcile("default")
-    # The watches still show the class without a profile.
+    # The cluster view still has the class without a profile.
     await environment.made.collector.collect()
     assert len(environment.iam.profiles) == 1
 
 
-async def test_the_profile_before_one_of_the_users_is_kept_for_an_hour() -> None:
+async def test_an_instance_profile_replaced_by_one_of_the_user_is_kept_for_an_hour() -> None:
     """AWS-096"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -177,7 +177,7 @@ async def test_the_profile_before_one_of_the_users_is_kept_for_an_hour() -> None
     assert old not in environment.iam.profiles
 
 
-async def test_one_profile_that_cannot_be_deleted_keeps_no_other() -> None:
+async def test_an_instance_profile_that_cannot_be_deleted_does_not_stop_the_others() -> None:
     """AWS-125"""
     environment = NodeClassEnvironment()
     path = "/karpenter/us-west-2/shop/x/"
@@ -189,7 +189,7 @@ async def test_one_profile_that_cannot_be_deleted_keeps_no_other() -> None:
     assert set(environment.iam.profiles) == {"a"}
 
 
-async def test_names_no_profile_can_have_are_not_asked_for() -> None:
+async def test_invalid_instance_profile_names_are_not_requested() -> None:
     """AWS-124"""
     node_class = await NodeClassEnvironment().create()
     assert instance_profiles.legacy_profile_name(CLUSTER, node_class) == "shop_" + str(
@@ -202,8 +202,8 @@ async def test_names_no_profile_can_have_are_not_asked_for() -> None:
 @pytest.mark.parametrize(
     ("cluster", "begin"), [("shop", "shop_"), ("our shop: prod/1", "our-shop--prod-1_"), ("s" * 200, "ss")]
 )
-async def test_a_profile_can_be_made_for_every_name_of_a_cluster(cluster: str, begin: str) -> None:
-    """AWS-943: tags take characters that names of profiles do not."""
+async def test_every_cluster_name_gives_a_valid_instance_profile_name(cluster: str, begin: str) -> None:
+    """AWS-943: tags allow characters that names of profiles do not."""
     node_class = await NodeClassEnvironment().create()
     name = instance_profiles._profile_name(replace(CLUSTER, name=cluster), node_class, "unique")
     assert re.fullmatch(r"[\w+=,.@-]{1,128}", name, re.ASCII)

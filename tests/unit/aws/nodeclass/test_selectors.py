@@ -1,4 +1,4 @@
-"""What selectors ask EC2 for and what of the answers comes into the status (AWS §4, AWS-088 to AWS-095)."""
+"""Requests of selectors to EC2, and the status from their answers (AWS §4, AWS-088 to AWS-095)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ AVAILABLE, ACTIVE = of("state", "available"), of("state", "active")
         pytest.param([SubnetSelectorTerm()], [], id="an-empty-term-does-not-ask-for-everything"),
     ],
 )
-def test_subnets_are_asked_for_by(terms: list[SubnetSelectorTerm], expected: list[tuple[Ec2Filter, ...]]) -> None:
+def test_the_requests_for_subnets(terms: list[SubnetSelectorTerm], expected: list[tuple[Ec2Filter, ...]]) -> None:
     assert list(selector_queries.subnet_filters(terms)) == expected
 
 
@@ -78,7 +78,9 @@ def test_subnets_are_asked_for_by(terms: list[SubnetSelectorTerm], expected: lis
         ),
     ],
 )
-def test_groups_are_asked_for_by(terms: list[SecurityGroupSelectorTerm], expected: list[tuple[Ec2Filter, ...]]) -> None:
+def test_the_requests_for_security_groups(
+    terms: list[SecurityGroupSelectorTerm], expected: list[tuple[Ec2Filter, ...]]
+) -> None:
     """AWS-052, AWS-142"""
     assert list(selector_queries.security_group_filters(terms)) == expected
 
@@ -106,11 +108,11 @@ def test_groups_are_asked_for_by(terms: list[SecurityGroupSelectorTerm], expecte
         pytest.param(AMISelectorTerm(id="ami-1"), ImageQuery((of("image-id", "ami-1"), AVAILABLE)), id="AWS-191"),
     ],
 )
-def test_images_are_asked_for_by(term: AMISelectorTerm, expected: ImageQuery) -> None:
+def test_the_requests_for_images(term: AMISelectorTerm, expected: ImageQuery) -> None:
     assert selector_queries.image_queries([term], ()) == (expected,)
 
 
-def test_ids_and_what_parameters_hold_are_one_query() -> None:
+def test_image_ids_and_ids_from_parameters_are_one_query() -> None:
     """AWS-191, AWS-053"""
     terms = [
         AMISelectorTerm(id="ami-1"),
@@ -138,7 +140,9 @@ def test_ids_and_what_parameters_hold_are_one_query() -> None:
         ),
     ],
 )
-def test_reservations_are_asked_for_by(term: CapacityReservationSelectorTerm, expected: ReservationQuery) -> None:
+def test_the_requests_for_capacity_reservations(
+    term: CapacityReservationSelectorTerm, expected: ReservationQuery
+) -> None:
     assert selector_queries.reservation_query(term) == expected
 
 
@@ -149,7 +153,7 @@ def test_reservations_are_asked_for_by(term: CapacityReservationSelectorTerm, ex
         (PlacementGroupSelector(name="tight"), PlacementGroupQuery(names=("tight",))),
     ],
 )
-def test_placement_groups_are_asked_for_by(selector: PlacementGroupSelector, expected: PlacementGroupQuery) -> None:
+def test_the_requests_for_placement_groups(selector: PlacementGroupSelector, expected: PlacementGroupQuery) -> None:
     """AWS-153"""
     assert selector_queries.placement_group_query(selector) == expected
 
@@ -167,8 +171,8 @@ async def test_subnets_with_the_most_free_addresses_come_first() -> None:
     assert environment.addresses == {"subnet-a": 50, "subnet-b": 100, "subnet-c": 100}
 
 
-async def test_what_selectors_find_is_logged_when_it_changes() -> None:
-    """AWS-146: a log line a minute for each class would hide the one that matters."""
+async def test_results_of_selectors_are_logged_when_they_change() -> None:
+    """AWS-146: a log line per minute and class would hide relevant lines."""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
     logged = []
@@ -181,7 +185,7 @@ async def test_what_selectors_find_is_logged_when_it_changes() -> None:
     assert logged == [["discovered security groups", "discovered subnets"], [], ["discovered subnets"]]
 
 
-async def test_subnets_that_vanish_are_taken_out_of_the_status() -> None:
+async def test_deleted_subnets_are_removed_from_the_status() -> None:
     """AWS-088"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create()
@@ -193,7 +197,7 @@ async def test_subnets_that_vanish_are_taken_out_of_the_status() -> None:
     assert await environment.condition("SubnetsReady") == ("False", "SubnetsNotFound")
 
 
-async def test_a_subnet_found_by_two_terms_stands_once() -> None:
+async def test_a_subnet_matched_by_two_terms_is_listed_once() -> None:
     """AWS-140"""
     environment = NodeClassEnvironment().with_resources()
     terms = (SubnetSelectorTerm(id="subnet-a"), SubnetSelectorTerm(tags={"team": "a"}))
@@ -203,8 +207,8 @@ async def test_a_subnet_found_by_two_terms_stands_once() -> None:
     assert len(environment.ec2.asked("DescribeSubnets")) == 2
 
 
-async def test_groups_are_asked_for_again_after_their_own_interval() -> None:
-    """K15-A05: by class and generation; the subnets keep theirs."""
+async def test_security_groups_have_their_own_refresh_interval() -> None:
+    """K15-A05: by class and generation; subnets have their own interval."""
     environment = NodeClassEnvironment(security_group_refresh_interval=timedelta(minutes=4)).with_resources()
     await environment.create()
     asked = []
@@ -219,7 +223,7 @@ async def test_groups_are_asked_for_again_after_their_own_interval() -> None:
 
 
 async def test_groups_are_listed_by_id() -> None:
-    """AWS-090, API-371: the order does not change by itself."""
+    """AWS-090, API-371: the order is stable."""
     environment = NodeClassEnvironment().with_resources()
     own = tag_list({"team": "a"})
     environment.ec2.groups = [SecurityGroupInfo(group_id=name, vpc_id="vpc-1", tags=own) for name in ("sg-2", "sg-1")]
@@ -231,7 +235,7 @@ async def test_groups_are_listed_by_id() -> None:
     ]
 
 
-async def test_subnets_of_several_vpcs_are_warned_of_once() -> None:
+async def test_subnets_of_several_vpcs_give_one_warning() -> None:
     """AWS §4, its Beyond"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.subnets.append(subnet("subnet-z", vpc="vpc-2"))
@@ -242,7 +246,7 @@ async def test_subnets_of_several_vpcs_are_warned_of_once() -> None:
     assert environment.recorder.of("SubnetsInSeveralVPCs") == ["selected subnets lie in 2 VPCs: vpc-1, vpc-2"]
 
 
-async def test_a_group_of_another_vpc_than_the_subnets_is_warned_of() -> None:
+async def test_a_security_group_of_another_vpc_gives_a_warning() -> None:
     """AWS §4, its Beyond"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.groups.append(SecurityGroupInfo(group_id="sg-9", vpc_id="vpc-9", tags=tag_list({"team": "a"})))
@@ -273,7 +277,7 @@ def reserved(
     )
 
 
-async def test_a_reservation_that_does_not_exist_is_none_and_no_error() -> None:
+async def test_a_missing_reservation_is_left_out_without_an_error() -> None:
     """AWS-T145, AWS-091"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create(capacity_reservation_selector_terms=(CapacityReservationSelectorTerm(id="cr-1"),))
@@ -283,7 +287,7 @@ async def test_a_reservation_that_does_not_exist_is_none_and_no_error() -> None:
 
 
 async def test_reservations_that_cannot_be_read_fail_the_pass_and_are_read_again_after_a_minute() -> None:
-    """API-661: what was found stays in the status."""
+    """API-661: earlier results stay in the status."""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.reservations = [reserved("cr-1")]
     await environment.create(capacity_reservation_selector_terms=BY_TAGS)
@@ -317,7 +321,7 @@ async def test_a_capacity_block_expires_forty_minutes_before_its_end(type_: str,
     assert environment.units == {"cr-1": 7}
 
 
-async def test_reservations_nobody_knows_how_to_use_and_ended_ones_are_left_out() -> None:
+async def test_unsupported_and_expired_reservations_are_left_out() -> None:
     """AWS-092, AWS-150"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.reservations = [
@@ -335,7 +339,7 @@ async def test_reservations_nobody_knows_how_to_use_and_ended_ones_are_left_out(
     ]
 
 
-async def test_a_reservation_that_ends_soon_is_looked_at_when_it_has_ended() -> None:
+async def test_a_class_is_reconciled_when_its_reservation_expires() -> None:
     """AWS-092"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.reservations = [reserved("cr-1", minutes=0.5)]
@@ -343,7 +347,7 @@ async def test_a_reservation_that_ends_soon_is_looked_at_when_it_has_ended() -> 
     assert await environment.reconcile() == 30
 
 
-async def test_two_classes_with_equal_terms_ask_for_reservations_once() -> None:
+async def test_two_classes_with_equal_terms_read_reservations_once() -> None:
     """AWS-149"""
     environment = NodeClassEnvironment().with_resources()
     for name in ("default", "other"):
@@ -357,7 +361,7 @@ async def test_two_classes_with_equal_terms_ask_for_reservations_once() -> None:
 TIGHT = PlacementGroupSelector(name="tight")
 
 
-async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_answer() -> None:
+async def test_a_known_placement_group_is_kept_while_ec2_does_not_answer() -> None:
     """AWS-T149, AWS-093, AWS-154"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.placement_groups = [
@@ -377,7 +381,7 @@ async def test_a_placement_group_that_was_found_stays_known_while_ec2_does_not_a
 
 
 @pytest.mark.parametrize("error", [None, AwsError("InvalidPlacementGroup.Unknown", "unknown", status=400)])
-async def test_a_group_that_does_not_exist_is_told_and_waited_for(error: AwsError | None) -> None:
+async def test_a_missing_placement_group_is_reported_and_waited_for(error: AwsError | None) -> None:
     """AWS-094 and its Beyond. API-662: PlacementGroupReady is False."""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("DescribePlacementGroups", error)
@@ -393,7 +397,7 @@ async def test_a_group_that_does_not_exist_is_told_and_waited_for(error: AwsErro
     assert await environment.condition("PlacementGroupReady") == ("True", "PlacementGroupReady")
 
 
-async def test_a_group_that_vanished_is_not_launched_into() -> None:
+async def test_a_deleted_placement_group_is_not_used_for_launches() -> None:
     """AWS-154, its Beyond"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.placement_groups = [

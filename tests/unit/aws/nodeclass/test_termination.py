@@ -1,4 +1,4 @@
-"""The end of a class (AWS-123, AWS-124, API-376)."""
+"""Deletion of a class (AWS-123, AWS-124, API-376)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def exists(environment: NodeClassEnvironment) -> bool:
     return True
 
 
-async def test_a_class_waits_for_its_instances_and_names_five_of_them() -> None:
-    """AWS-T090, AWS-123, API-S176, OPS-544: it goes after the last claim."""
+async def test_a_deleted_class_waits_for_its_claims_and_names_five_of_them() -> None:
+    """AWS-T090, AWS-123, API-S176, OPS-544: it is deleted after the last NodeClaim."""
     environment = NodeClassEnvironment().with_resources()
     await ready(environment)
     for number in range(7):
@@ -61,7 +61,7 @@ async def test_a_class_waits_for_its_instances_and_names_five_of_them() -> None:
     assert environment.gone == ["default"]
 
 
-async def test_a_class_that_is_waiting_has_conditions_of_its_present_generation() -> None:
+async def test_a_deleted_class_that_waits_has_conditions_of_its_current_generation() -> None:
     """AWS-060, API-605"""
     environment = NodeClassEnvironment().with_resources()
     await ready(environment)
@@ -74,7 +74,7 @@ async def test_a_class_that_is_waiting_has_conditions_of_its_present_generation(
     }
 
 
-async def test_a_template_that_cannot_be_deleted_keeps_the_class() -> None:
+async def test_a_launch_template_that_cannot_be_deleted_keeps_the_class() -> None:
     """AWS-T091"""
     environment = NodeClassEnvironment().with_resources()
     await ready(environment)
@@ -88,7 +88,7 @@ async def test_a_template_that_cannot_be_deleted_keeps_the_class() -> None:
     assert not await exists(environment)
 
 
-async def test_all_profiles_of_a_class_go_with_it_also_one_of_an_early_version() -> None:
+async def test_all_instance_profiles_of_a_class_are_deleted_with_it() -> None:
     """AWS-124"""
     environment = NodeClassEnvironment().with_resources()
     node_class = await ready(environment)
@@ -104,7 +104,7 @@ async def test_all_profiles_of_a_class_go_with_it_also_one_of_an_early_version()
     assert set(environment.iam.profiles) == {"foreign"}
 
 
-async def test_in_an_isolated_vpc_profiles_are_left_alone() -> None:
+async def test_in_an_isolated_vpc_instance_profiles_are_not_deleted() -> None:
     """AWS-004"""
     environment = NodeClassEnvironment(isolated_vpc=True).with_resources()
     await ready(environment)
@@ -115,7 +115,7 @@ async def test_in_an_isolated_vpc_profiles_are_left_alone() -> None:
     assert len(environment.iam.calls) == before
 
 
-async def test_the_claim_of_another_class_is_not_waited_for() -> None:
+async def test_a_deleted_class_does_not_wait_for_claims_of_others() -> None:
     environment = NodeClassEnvironment().with_resources()
     await ready(environment)
     await environment.create("other")
@@ -125,7 +125,7 @@ async def test_the_claim_of_another_class_is_not_waited_for() -> None:
     assert await environment.reconcile("other") is None
 
 
-async def test_the_end_of_a_claim_wakes_the_look_at_its_class() -> None:
+async def test_the_deletion_of_a_claim_reconciles_its_class() -> None:
     """AWS-080"""
     environment = NodeClassEnvironment().with_resources()
     claim = await environment.claim("c")

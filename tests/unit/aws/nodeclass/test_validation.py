@@ -1,4 +1,4 @@
-"""Whether a class can be launched from (AWS-100 to AWS-119, AWS-126 to AWS-128)."""
+"""Validation of a class (AWS-100 to AWS-119, AWS-126 to AWS-128)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.node_class_validation import VALID, judged, tried, verdict
 CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instance-tenancy"
 
 
-# -- what the class says -----------------------------------------------------------------------------------------------------
+# -- fields of the class -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instan
         pytest.param({"kubelet": {"nonsense": 1}}, False, "InvalidKubeletConfiguration", id="AWS-T052"),
     ],
 )
-async def test_kubelet_settings_are_judged(spec: dict[str, Any], gate: bool, reason: str) -> None:
-    """AWS-101 to AWS-107, API-666: the condition has a reason for each kind of fault.
+async def test_kubelet_settings_are_validated(spec: dict[str, Any], gate: bool, reason: str) -> None:
+    """AWS-101 to AWS-107, API-666: the condition has a reason for each kind of error.
 
     API-S171, API-S172, API-S173: by family, for an unknown field, and for an expression while the gate is off.
     """
@@ -86,8 +86,8 @@ async def test_kubelet_settings_are_judged(spec: dict[str, Any], gate: bool, rea
         ("", False, ""),
     ],
 )
-async def test_sharing_of_gpus_is_judged(text: str, gate: bool, reason: str) -> None:
-    """K15-A25, K15-A26, K15-A147, K15-A148: a bad value is told even with the gate off."""
+async def test_the_gpu_sharing_annotation_is_validated(text: str, gate: bool, reason: str) -> None:
+    """K15-A25, K15-A26, K15-A147, K15-A148: an invalid value is reported even with the gate off."""
     environment = NodeClassEnvironment(dra_nvidia_gpu_gate=gate).with_resources()
     await environment.create()
     await annotate(environment, text)
@@ -105,8 +105,8 @@ async def annotate(environment: NodeClassEnvironment, sharing: str) -> None:
     await environment.kube.patch(EC2_NODE_CLASS, "default", notes)
 
 
-async def test_a_changed_annotation_is_judged_anew() -> None:
-    """K15-A28: it is part of the key of the verdict, not of the hash."""
+async def test_a_changed_annotation_is_validated_again() -> None:
+    """K15-A28: it is part of the validation cache key, not of the hash."""
     environment = NodeClassEnvironment(dra_nvidia_gpu_gate=True).with_resources()
     await environment.create()
     await environment.reconcile()
@@ -127,7 +127,7 @@ async def test_the_message_names_the_field() -> None:
     )
 
 
-async def test_what_only_the_owner_can_mend_is_not_looked_at_again() -> None:
+async def test_an_error_that_only_the_owner_can_fix_is_not_retried() -> None:
     """AWS-102, AWS-104"""
     environment = NodeClassEnvironment().with_resources()
     await environment.create(kubelet={"maxPods": "110"})
@@ -142,7 +142,7 @@ async def test_expressions_wait_until_types_are_known() -> None:
     assert tried(environment) == []
 
 
-async def test_a_service_cidr_nobody_tells_is_told() -> None:
+async def test_an_unknown_service_cidr_is_reported() -> None:
     """AWS-T105, AWS-100"""
     environment = NodeClassEnvironment().with_resources()
     environment.cidr_error = AwsError("AccessDeniedException", "no", status=403)
@@ -152,7 +152,7 @@ async def test_a_service_cidr_nobody_tells_is_told() -> None:
     assert await verdict(environment) == ("False", "ClusterCIDRResolutionFailed")
 
 
-async def test_a_service_that_is_down_changes_no_verdict() -> None:
+async def test_an_unavailable_service_does_not_change_the_validation() -> None:
     """AWS-100"""
     environment = NodeClassEnvironment().with_resources()
     environment.cidr_error = AwsError("ServerException", "later", status=503)
@@ -168,7 +168,7 @@ async def test_only_al2023_needs_the_service_cidr() -> None:
     assert await judged(environment, ami_family="Bottlerocket") == VALID
 
 
-async def test_unknown_dependencies_are_awaited() -> None:
+async def test_validation_waits_for_unknown_dependencies() -> None:
     """AWS-106"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("DescribeSubnets", THROTTLED)

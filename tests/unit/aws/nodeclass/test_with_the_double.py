@@ -1,4 +1,4 @@
-"""A class under its controller, over boto3, against the double of AWS: what the stand-ins of the other tests cannot tell."""
+"""The controller of EC2NodeClasses over boto3 against the double of AWS: behavior that the fakes of other tests lack."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ FOUND: dict[str, Any] = {
 
 @dataclass
 class Region:
-    """A world whose AWS is the double."""
+    """An environment whose AWS is the double."""
 
     double: Double
     environment: NodeClassEnvironment
 
     def carried_out(self, *operations: str) -> int:
-        """How often these calls did what they asked for."""
+        """The number of successful calls of these operations."""
         return sum(len(self.double.calls.carried_out(operation)) for operation in operations)
 
 
@@ -72,7 +72,7 @@ def _template_data(node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTe
 
 
 def _data_of_a_launch(node_class: EC2NodeClass, trial: DryRunCandidate) -> LaunchTemplateData:
-    """As launches make it."""
+    """Launch template data of launches."""
     parameters = LaunchTemplateParameters(trial.image.id, b"hello", trial.capacity_type, trial.tenancy)
     return template_data(node_class, CLUSTER, parameters, {"team": "a"}, reserved_capacity=True)
 
@@ -103,7 +103,7 @@ def region(double: Double, account: AwsSession) -> Region:
     return Region(double, environment)
 
 
-async def test_a_class_becomes_ready_and_leaves_nothing_when_it_goes(region: Region) -> None:
+async def test_a_class_becomes_ready_and_its_deletion_leaves_no_resources(region: Region) -> None:
     """AWS-T080, AWS-T085, AWS-T090, AWS-T180"""
     environment = region.environment
     await environment.create(**FOUND)
@@ -129,7 +129,7 @@ async def test_a_class_becomes_ready_and_leaves_nothing_when_it_goes(region: Reg
 
 
 @pytest.mark.parametrize("operation", TRIED)
-async def test_a_permission_that_is_missing_is_named(region: Region, operation: str) -> None:
+async def test_a_missing_permission_is_named(region: Region, operation: str) -> None:
     """AWS-T093, AWS-T964, AWS-126"""
     region.double.control.deny(f"ec2:{operation}")
     await region.environment.create(**FOUND)
@@ -139,8 +139,8 @@ async def test_a_permission_that_is_missing_is_named(region: Region, operation: 
 
 
 @pytest.mark.parametrize("operation", ["CreateFleet", "RunInstances"])
-async def test_a_permission_that_is_missing_for_the_template_alone_is_named(region: Region, operation: str) -> None:
-    """AWS-116, AWS-117, AWS-707: only a dry run through a launch template shows it."""
+async def test_a_permission_missing_only_with_the_launch_template_is_named(region: Region, operation: str) -> None:
+    """AWS-116, AWS-117, AWS-707: only a dry run with a launch template detects it."""
     region.double.control.deny(f"ec2:{operation}", resource="launch-template")
     await region.environment.create(**FOUND)
     await region.environment.reconcile()
@@ -149,8 +149,8 @@ async def test_a_permission_that_is_missing_for_the_template_alone_is_named(regi
     assert client(region.double, "ec2").describe_launch_templates()["LaunchTemplates"] == []
 
 
-async def test_spot_is_tried_through_its_own_template(region: Region) -> None:
-    """AWS-116, its Beyond: EC2 refuses tags of spot requests in a request that makes none."""
+async def test_spot_dry_runs_have_their_own_launch_template(region: Region) -> None:
+    """AWS-116, its Beyond: EC2 refuses tags of spot requests in an on-demand request."""
     region.environment.template_data = _data_of_a_launch
     pool = node_pool()
     template = replace_struct(
@@ -168,7 +168,7 @@ async def test_spot_is_tried_through_its_own_template(region: Region) -> None:
     assert markets == {None, "spot"}
 
 
-async def test_a_profile_that_may_not_be_made_is_told(region: Region) -> None:
+async def test_an_instance_profile_that_cannot_be_created_is_reported(region: Region) -> None:
     """API-665, its Beyond"""
     region.double.control.deny("iam:CreateInstanceProfile")
     await region.environment.create(**FOUND)
@@ -178,7 +178,7 @@ async def test_a_profile_that_may_not_be_made_is_told(region: Region) -> None:
     assert await region.environment.condition("AMIsReady") == ("True", "AMIsReady")
 
 
-async def test_a_role_nobody_made_leaves_no_profile(region: Region) -> None:
+async def test_a_missing_role_leaves_no_instance_profile(region: Region) -> None:
     """AWS-T087"""
     await region.environment.create(**{**FOUND, "role": "team/nobody"})
     with pytest.raises(NodeClassReconcileFailed):
@@ -191,7 +191,7 @@ async def test_a_role_nobody_made_leaves_no_profile(region: Region) -> None:
     assert left == []
 
 
-async def test_a_reservation_that_does_not_exist_is_none(region: Region) -> None:
+async def test_a_missing_reservation_is_left_out(region: Region) -> None:
     """AWS-T145"""
     terms = (CapacityReservationSelectorTerm(id="cr-0123456789abcdef0"),)
     await region.environment.create(**FOUND, capacity_reservation_selector_terms=terms)
@@ -200,7 +200,7 @@ async def test_a_reservation_that_does_not_exist_is_none(region: Region) -> None
     assert await region.environment.condition("Ready") == ("True", "Ready")
 
 
-async def test_a_placement_group_is_waited_for(region: Region) -> None:
+async def test_a_class_waits_for_its_placement_group(region: Region) -> None:
     """AWS-094"""
     await region.environment.create(**FOUND, placement_group_selector=PlacementGroupSelector(name="tight"))
     assert await region.environment.reconcile() == 60
@@ -214,7 +214,7 @@ async def test_a_placement_group_is_waited_for(region: Region) -> None:
     assert group_info_entry.group_id == group
 
 
-async def test_a_security_group_that_is_deleted_is_told(region: Region) -> None:
+async def test_a_deleted_security_group_is_reported(region: Region) -> None:
     """AWS-090"""
     await region.environment.create(**FOUND)
     await region.environment.reconcile()

@@ -1,4 +1,4 @@
-"""What a class makes of a type's capacity."""
+"""Capacity and allocatable resources of instance types with the settings of a class."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mib(instance_type: InstanceType, name: str = res.MEMORY) -> int:
 
 
 def reserved_mib(instance_type: InstanceType) -> int:
-    """Memory the kubelet keeps, with the usual 100 MiB for eviction taken off."""
+    """Reserved memory of the kubelet, without the default eviction threshold of 100 MiB."""
     return instance_type.overhead[res.MEMORY] // quantity.MILLI // MIB - 100
 
 
@@ -61,10 +61,10 @@ WORKED = [
 
 
 @pytest.mark.parametrize("row", WORKED, ids=[f"AWS-T280-{row[0]}" for row in WORKED])
-async def test_the_worked_numbers_come_out_of_raw_facts(row: tuple[str, int, int, int, int, int, int]) -> None:
+async def test_the_capacity_examples_of_the_specification(row: tuple[str, int, int, int, int, int, int]) -> None:
     """Cpu, memory, pods, what the kubelet reserves, and allocatable.
 
-    AWS-290, AWS-291, AWS-294, AWS-300, AWS-305, AWS-306, AWS-307, AWS-313; c7i.2xlarge is as AWS-860 observed it.
+    AWS-290, AWS-291, AWS-294, AWS-300, AWS-305, AWS-306, AWS-307, AWS-313; c7i.2xlarge has the values of AWS-860.
     """
     name, *expected = row
     instance_type = await made(name)
@@ -87,19 +87,21 @@ async def test_without_a_share_for_the_hypervisor_only_firmware_is_taken(name: s
 @pytest.mark.parametrize(
     ("family", "kept"), [pytest.param("AL2023", 640, id="AWS-T282"), pytest.param("Bottlerocket", 519, id="AWS-T283")]
 )
-async def test_a_reserved_interface_costs_pods_and_only_bottlerocket_reserves_less(family: str, kept: int) -> None:
+async def test_a_reserved_interface_reduces_pods_and_only_bottlerocket_reserves_less_memory(
+    family: str, kept: int
+) -> None:
     instance_type = await made("t3.large", of_spec(ami_family=family), reserved_enis=1)
     assert (units(instance_type, res.PODS), reserved_mib(instance_type)) == (24, kept)
 
 
 @pytest.mark.parametrize(("family", "kept"), [("AL2", 640), ("Bottlerocket", 365)], ids=lambda v: f"AWS-T284-{v}")
-async def test_the_users_pod_limit_counts(family: str, kept: int) -> None:
+async def test_max_pods_of_the_class_applies(family: str, kept: int) -> None:
     instance_type = await made("t3.large", of_kubelet(family, maxPods=10))
     assert (units(instance_type, res.PODS), reserved_mib(instance_type)) == (10, kept)
 
 
-async def test_windows_is_not_bound_by_interfaces() -> None:
-    """AWS-T285, AWS-299: it has addresses of its own instead."""
+async def test_pods_on_windows_are_not_limited_by_interfaces() -> None:
+    """AWS-T285, AWS-299: Windows has other address limits."""
     instance_type = await made("t3.large", of_spec(ami_family="Windows2022"))
     assert (units(instance_type, res.PODS), reserved_mib(instance_type), units(instance_type, WINDOWS_ADDRESS)) == (
         110,
@@ -124,7 +126,7 @@ async def test_pods_per_core_is_a_second_limit(name: str, family: str, kubelet: 
     assert units(await made(name, of_kubelet(family, **kubelet)), res.PODS) == pods
 
 
-async def test_no_interface_left_means_no_pods() -> None:
+async def test_without_a_free_interface_there_are_no_pods() -> None:
     """AWS-T289."""
     assert (await made("m5.large", reserved_enis=100)).capacity[res.PODS] == 0
 
@@ -156,22 +158,22 @@ async def test_storage_kept_free_by_eviction() -> None:
     assert instance_type.overhead[res.EPHEMERAL_STORAGE] == 2 * GIB * quantity.MILLI
 
 
-async def test_reserving_more_than_there_is_leaves_less_than_nothing() -> None:
-    """AWS-T293, AWS-309: such a type never fits."""
+async def test_reserving_more_than_the_capacity_gives_negative_allocatable() -> None:
+    """AWS-T293, AWS-309: such a type fits no pod."""
     instance_type = await made("m5.large", of_kubelet(systemReserved={"memory": "20Gi"}))
     assert instance_type.allocatable[res.MEMORY] < 0
     assert not res.fits({res.MEMORY: 1}, instance_type.allocatable)
 
 
-async def test_a_users_reserve_replaces_one_resource_and_leaves_the_others() -> None:
+async def test_a_configured_reservation_replaces_the_default_of_that_resource_only() -> None:
     """AWS-T294, AWS-308: per resource."""
     instance_type = await made("m5.xlarge", of_kubelet(kubeReserved={"cpu": 2}))
     assert instance_type.allocatable[res.CPU] == 2000
     assert reserved_mib(instance_type) == 893
 
 
-async def test_expressions_are_reckoned_per_type() -> None:
-    """AWS-111, AWS-113: with the gate; without it they are as if not written."""
+async def test_expressions_are_evaluated_per_type() -> None:
+    """AWS-111, AWS-113: with the gate only; without it they are ignored."""
     node_class = of_kubelet(maxPods="vcpus * 5")
     assert units(await made("m5.xlarge", node_class, kubelet_expressions=True), res.PODS) == 20
     assert units(await made("m5.xlarge", node_class), res.PODS) == 58
@@ -204,7 +206,7 @@ async def test_local_disks_count_where_there_are_any(name: str, size: int) -> No
     assert units(await made(name, of_spec(instance_store_policy="RAID0")), res.EPHEMERAL_STORAGE) == size
 
 
-async def test_interfaces_without_addresses_take_the_place_of_others() -> None:
+async def test_interfaces_without_addresses_reduce_pods() -> None:
     """AWS-T299: one interface of the default card carries no pods."""
     own = (
         NetworkInterface(network_card_index=0, device_index=0, interface_type="interface"),
@@ -217,7 +219,7 @@ async def test_interfaces_without_addresses_take_the_place_of_others() -> None:
     assert units(usual, res.PODS) - units(instance_type, res.PODS) == 49
 
 
-async def test_branch_interfaces_are_known() -> None:
+async def test_the_number_of_branch_interfaces() -> None:
     """AWS-T306, AWS-859, AWS-T851: c7i.2xlarge has 38."""
     assert units(await made("c7i.2xlarge"), "vpc.amazonaws.com/pod-eni") == 38
 
@@ -230,7 +232,7 @@ async def test_branch_interfaces_are_known() -> None:
     ],
     ids=["AWS-054", "AWS-133"],
 )
-async def test_what_cannot_be_read_is_told(spec: dict[str, object], said: str) -> None:
+async def test_settings_that_cannot_be_parsed_are_reported(spec: dict[str, object], said: str) -> None:
     with pytest.raises(ProviderError, match=said):
         await made("m5.large", of_spec(**spec))
 
@@ -247,7 +249,7 @@ async def test_what_cannot_be_read_is_told(spec: dict[str, object], said: str) -
     ],
 )
 async def test_accelerators_are_whole_devices_and_cores(name: str, expected: dict[str, int]) -> None:
-    """AWS-064, AWS-296, AWS-297: a type that claims too many is bought for pods it cannot run."""
+    """AWS-064, AWS-296, AWS-297: a type with too many devices would be launched for pods that it cannot run."""
     prefixes = ("nvidia.com/", "amd.com/", "habana.ai/", "aws.amazon.com/")
     instance_type = await made(name)
     assert {key: units(instance_type, key) for key in instance_type.capacity if key.startswith(prefixes)} == expected
@@ -258,7 +260,7 @@ async def test_accelerators_are_whole_devices_and_cores(name: str, expected: dic
     [("NVIDIA", "nvidia.com/gpu"), ("AMD", "amd.com/gpu"), ("Habana", "habana.ai/gaudi"), ("Qualcomm", "")],
 )
 async def test_gpus_are_summed_under_the_resource_of_their_manufacturer(manufacturer: str, resource: str) -> None:
-    """AWS-296: an unknown manufacturer has no resource, so no pod is placed for its devices."""
+    """AWS-296: GPUs of an unknown manufacturer have no resource, so no pod can use them."""
     own = raw()["g5.12xlarge"]
     devices = tuple(
         GpuDevice(name=name, manufacturer=manufacturer, count=count) for name, count in (("a", 2), ("b", 3))
@@ -272,7 +274,7 @@ async def test_gpus_are_summed_under_the_resource_of_their_manufacturer(manufact
 
 
 async def test_prefix_delegation_does_not_raise_the_number_of_pods() -> None:
-    """AWS-301: without maxPods the number is that of single addresses, so nothing is planned that the CNI may refuse."""
+    """AWS-301: without maxPods the number is that of single addresses, which the CNI supports in any case."""
     assert units(await made("t3.large", of_spec(ip_prefix_count=4)), res.PODS) == 35
     limited = of_spec(ip_prefix_count=4, kubelet={"maxPods": 110})
     assert units(await made("t3.large", limited), res.PODS) == 110

@@ -1,4 +1,4 @@
-"""Devices that EC2 instance types bring for device claims (K15-A80 to K15-A91)."""
+"""Device templates of EC2 instance types for device claims (K15-A80 to K15-A91)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gpus(instance_type: str, sharing: GpuSharing = NO_SHARING) -> tuple[Device, 
     return tuple(device for each in templates.slices for device in each.devices)
 
 
-def test_gpus_are_described_as_their_driver_will() -> None:
+def test_gpus_are_described_as_their_driver_describes_them() -> None:
     """K15-A81, K15-A83, K15-A85"""
     (own,) = device_templates(G6, NO_SHARING, nvidia_gpus=True, efa_interfaces=False).slices
     assert (own.driver, own.pool.name, own.pool.resource_slice_count) == (NVIDIA_DRIVER, "gpus-g6.12xlarge", 1)
@@ -58,7 +58,7 @@ def test_gpus_are_described_as_their_driver_will() -> None:
     assert first.allow_multiple_allocations is None
 
 
-def test_efa_interfaces_are_described_as_their_driver_will() -> None:
+def test_efa_interfaces_are_described_as_their_driver_describes_them() -> None:
     """K15-A84, K15-A85: only EFA devices, without capacity and bindings."""
     templates = device_templates(P5, NO_SHARING, nvidia_gpus=False, efa_interfaces=True)
     (own,) = templates.slices
@@ -76,14 +76,14 @@ def test_efa_interfaces_are_described_as_their_driver_will() -> None:
     ("instance_type", "interfaces"),
     [(P5, 32), ("p5en.48xlarge", 16), ("p6-b200.48xlarge", 8), ("p6-b300.48xlarge", 16), ("p4d.24xlarge", 4)],
 )
-def test_types_have_as_many_efa_interfaces_as_are_known(instance_type: str, interfaces: int) -> None:
+def test_types_have_their_known_number_of_efa_interfaces(instance_type: str, interfaces: int) -> None:
     """K15-A86"""
     templates = device_templates(instance_type, NO_SHARING, nvidia_gpus=False, efa_interfaces=True)
     assert len(templates.slices[0].devices) == interfaces
 
 
-def test_the_tables_hold_the_types_that_are_known() -> None:
-    """K15-A86, K15-A123: every type with GPUs has as many as EC2 says, where EC2's own description counts them."""
+def test_the_device_tables_cover_the_known_types() -> None:
+    """K15-A86, K15-A123: every type with GPUs has the number of EC2's description, where that has one."""
     with_gpus, with_efa = types_with_devices(NVIDIA_DRIVER), types_with_devices(EFA_DRIVER)
     assert (len(with_gpus), len(with_efa)) == (53, 29)
     compared = 0
@@ -96,7 +96,7 @@ def test_the_tables_hold_the_types_that_are_known() -> None:
     assert compared > 40
 
 
-def test_gpus_of_a_node_agree_in_what_only_the_node_knows() -> None:
+def test_gpus_of_a_node_share_attributes_that_are_unknown_before_launch() -> None:
     """K15-A82: of no effect for a type with one GPU."""
     groups = both(G6).binding_groups
     assert [(group.attribute, group.pool) for group in groups] == [
@@ -107,8 +107,8 @@ def test_gpus_of_a_node_agree_in_what_only_the_node_knows() -> None:
     assert both("g6.xlarge").binding_groups == ()
 
 
-def test_each_gate_contributes_on_its_own() -> None:
-    """K15-A80: a type gets the union, types without data nothing."""
+def test_each_feature_gate_adds_its_devices() -> None:
+    """K15-A80: a type gets the union of devices, types without data get none."""
     assert [own.driver for own in both(P5).slices] == [NVIDIA_DRIVER, EFA_DRIVER]
     assert [own.driver for own in both("g6.xlarge").slices] == [NVIDIA_DRIVER]
     assert both("m5.large") == NO_DEVICE_TEMPLATES
@@ -140,7 +140,7 @@ def test_the_annotation_says_how_gpus_are_shared(text: str | None, sharing: GpuS
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1Gi", "shares", " 4", "1.5", "9" * 40])
-def test_an_annotation_that_cannot_be_read_shares_nothing(text: str) -> None:
+def test_an_invalid_sharing_annotation_shares_nothing(text: str) -> None:
     """K15-A25, K15-A147: the GPUs are unshared here, and validation keeps the class from launching."""
     with pytest.raises(GpuSharingError):
         parse_gpu_sharing(noted(text))
@@ -166,14 +166,14 @@ def test_memory_is_shared_by_what_claims_ask_for() -> None:
     assert ranges(first) == {"memory": ("23034Mi", "23034Mi", "1Mi", "23034Mi", "1Mi")}
 
 
-def test_gpus_may_be_shared_without_end() -> None:
+def test_gpus_can_be_shared_without_a_limit() -> None:
     """K15-A89"""
     first = gpus(G6, GpuSharing(SharingMode.UNLIMITED))[0]
     assert first.allow_multiple_allocations is True
     assert ranges(first) == {"memory": ("23034Mi", "0", "0", "23034Mi", "1Mi")}
 
 
-def test_gpus_may_be_shared_by_so_many_claims() -> None:
+def test_gpus_can_be_shared_by_a_limited_number_of_claims() -> None:
     """K15-A90"""
     first = gpus(G6, GpuSharing(SharingMode.SHARES, 4))[0]
     assert ranges(first) == {
@@ -182,13 +182,13 @@ def test_gpus_may_be_shared_by_so_many_claims() -> None:
     }
 
 
-def test_every_gpu_that_is_known_has_memory_to_share() -> None:
-    """K15-A91: a GPU without memory would stay with one claim; there is none in the table."""
+def test_every_known_gpu_has_memory() -> None:
+    """K15-A91: a GPU without memory could not be shared; the table has none."""
     for name in types_with_devices(NVIDIA_DRIVER):
         assert all("memory" in device.capacity for device in gpus(name)), name
 
 
-# -- what plans make of it -------------------------------------------------------------------------------------------------
+# -- use in plans ----------------------------------------------------------------------------------------------------------
 
 
 NVIDIA_CLASS = device_class("gpu", f'device.driver == "{NVIDIA_DRIVER}"')
@@ -212,7 +212,7 @@ def agree(attribute: str) -> Iterable[DeviceConstraint]:
     return (DeviceConstraint(match_attribute=attribute),)
 
 
-def test_a_gpu_comes_with_the_interfaces_beside_it() -> None:
+def test_a_gpu_is_allocated_with_the_interfaces_on_its_pcie_root() -> None:
     """K15-A84: on a p5.48xlarge each of 8 GPUs shares its PCIe root with 4 EFA interfaces."""
     claim = claim_template("beside", exactly("g"), exactly("e", 4, of="efa"), constraints=agree(PCIE_ROOT))
     result = decided(ec2_type(P5, both(P5)), claim, pods_of("beside", 9))
@@ -222,7 +222,7 @@ def test_a_gpu_comes_with_the_interfaces_beside_it() -> None:
 
 
 def test_gpus_that_must_have_one_driver_version_are_taken_from_one_node() -> None:
-    """K15-A82: the version is unknown before there is a node, but equal for all of its GPUs."""
+    """K15-A82: the version is unknown before launch, but equal for all GPUs of a node."""
     pair = claim_template("pair", exactly("g", 2), constraints=agree("gpu.nvidia.com/driverVersion"))
     result = decided(ec2_type(G6, both(G6)), pair, pods_of("pair", 3))
     assert (sorted(sizes(result)), left(result)) == ([1, 2], [])
@@ -239,7 +239,7 @@ def test_gpus_that_must_have_one_driver_version_are_taken_from_one_node() -> Non
     ],
     ids=["none", "memory", "whole memory", "shares", "unlimited"],
 )
-def test_as_many_claims_share_a_gpu_as_the_class_allows(
+def test_the_number_of_claims_per_gpu_is_that_of_the_class(
     sharing: GpuSharing, asked: dict[str, str] | None, on_a_gpu: int
 ) -> None:
     """K15-A87 to K15-A90: 20 pods on nodes of one GPU with 22 Gi."""
@@ -251,8 +251,8 @@ def test_as_many_claims_share_a_gpu_as_the_class_allows(
 # -- the provider ----------------------------------------------------------------------------------------------------------
 
 
-async def test_types_bring_devices_by_gate_and_each_class_shares_as_it_says() -> None:
-    """K15-A07, K15-A08, K15-A80, K15-A87: two classes never see each other's mode."""
+async def test_types_have_devices_by_feature_gate_and_each_class_has_its_sharing_mode() -> None:
+    """K15-A07, K15-A08, K15-A80, K15-A87: two classes do not share their modes."""
     region = FakeRegion(names=(G6, "m5.large"))
     fixture = await instance_type_fixture(region, dra_nvidia_gpu=True, dra_efa=True)
     plain, shared = fixture.types(noted(None)), fixture.types(noted("4"))

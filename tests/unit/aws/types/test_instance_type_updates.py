@@ -1,4 +1,4 @@
-"""The list of types of a class over time: when it stays the same object, what changes it, and what AWS does not answer."""
+"""Updates of the instance types of a class: identity of the list, changes, and failed calls."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from support.instance_type_queries import PARTITION, REFUSED, reservation, value
 GROUP = PlacementGroupInfoEntry(group_id="pg-1", strategy="partition", partition_count=3)
 
 
-async def test_nothing_new_means_the_identical_list() -> None:
-    """AWS-284, AWS-353: whatever is asked and whoever asks for it."""
+async def test_without_changes_the_list_is_the_identical_object() -> None:
+    """AWS-284, AWS-353: for every class and caller."""
     fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03)]))
     await fixture.provider.refresh_spot()
     before = fixture.provider.types_for(PLAIN)
@@ -60,7 +60,7 @@ async def test_nothing_new_means_the_identical_list() -> None:
     ids=["family", "kubelet", "store", "cpu", "tracking", "subnets", "reservations"],
 )
 async def test_classes_that_differ_do_not_share_a_list(node_class: EC2NodeClass) -> None:
-    """AWS-353 Beyond: the reference confuses some of them."""
+    """AWS-353 Beyond: Karpenter confuses some of them."""
     fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "a1.large"]))
     plain = fixture.provider.types_for(PLAIN)
     other = fixture.provider.types_for(node_class)
@@ -69,8 +69,8 @@ async def test_classes_that_differ_do_not_share_a_list(node_class: EC2NodeClass)
     assert fixture.provider.types_for(node_class) is other
 
 
-async def test_a_price_that_moves_changes_one_type() -> None:
-    """AWS-353 Beyond: at once. AWS-285: the type itself is not made anew, only its offerings."""
+async def test_a_changed_price_updates_one_type() -> None:
+    """AWS-353 Beyond: at once. AWS-285: only its offerings are rebuilt, not the type."""
     region = FakeRegion(names=["m5.large", "c5.large"], spot=[spot("m5.large", A, 0.03), spot("c5.large", A, 0.02)])
     fixture = await instance_type_fixture(region)
     await fixture.provider.refresh_spot()
@@ -82,7 +82,7 @@ async def test_a_price_that_moves_changes_one_type() -> None:
     assert fixture.types()["m5.large"].requirements is before["m5.large"].requirements
 
 
-async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:
+async def test_a_type_with_changed_zones_is_rebuilt() -> None:
     """AWS-281."""
     region = FakeRegion(names=["m5.large", "c5.large"])
     fixture = await instance_type_fixture(region)
@@ -93,7 +93,7 @@ async def test_a_type_that_is_sold_elsewhere_now_is_made_anew() -> None:
     assert fixture.types()["c5.large"] is before["c5.large"]
 
 
-async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
+async def test_changed_types_and_offerings_are_logged() -> None:
     """AWS-792."""
     region = FakeRegion(names=["m5.large", "c5.large"], offered_in={"m5.large": (A, B), "c5.large": (A,)})
     provider = InstanceTypeFixture(region).provider
@@ -111,7 +111,7 @@ async def test_the_log_tells_what_is_sold_when_that_changes() -> None:
     ]
 
 
-async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
+async def test_a_removed_type_leaves_the_list() -> None:
     region = FakeRegion(names=["m5.large", "c5.large"])
     fixture = await instance_type_fixture(region)
     fixture.types()
@@ -121,7 +121,7 @@ async def test_a_type_that_is_no_longer_there_leaves_the_list() -> None:
     assert fixture.provider.type_info("m5.large") is None
 
 
-async def test_before_anything_is_known_there_is_nothing_to_list() -> None:
+async def test_before_the_first_refresh_listing_fails() -> None:
     """AWS-283."""
     with pytest.raises(ProviderError, match="no instance types found"):
         InstanceTypeFixture().provider.types_for(PLAIN)
@@ -155,7 +155,7 @@ async def test_a_failed_refresh_changes_nothing(changes: dict[str, object], said
     assert fixture.provider.types_for(PLAIN) is before
 
 
-async def test_one_bad_type_is_left_out_and_told() -> None:
+async def test_an_invalid_type_is_left_out_and_logged() -> None:
     """AWS-283 Beyond."""
     broken = InstanceTypeInfo(instance_type="x9.large")
     with capture_logs() as logs:
@@ -181,21 +181,21 @@ async def test_one_bad_type_is_left_out_and_told() -> None:
     ],
     ids=["architecture", "vcpus", "card", "addresses"],
 )
-async def test_a_description_that_is_not_enough_is_not_guessed_at(changes: dict[str, object]) -> None:
+async def test_a_type_with_an_incomplete_description_is_left_out(changes: dict[str, object]) -> None:
     own = msgspec.structs.replace(raw()["m5.large"], **changes)
     fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "c5.large"], infos={"m5.large": own}))
     assert fixture.types().keys() == {"c5.large"}
 
 
-async def test_a_type_without_cards_has_the_interfaces_it_says() -> None:
+async def test_a_type_without_network_cards_has_its_maximum_of_interfaces() -> None:
     network = msgspec.structs.replace(raw()["m5.large"].network_info, network_cards=())
     own = msgspec.structs.replace(raw()["m5.large"], network_info=network)
     fixture = await instance_type_fixture(FakeRegion(infos={"m5.large": own}))
     assert fixture.types()["m5.large"].capacity["pods"] == 29_000
 
 
-async def test_a_class_that_changes_is_read_anew() -> None:
-    """The same name is not the same class."""
+async def test_a_changed_class_is_read_again() -> None:
+    """A class with the same name can have other settings."""
     fixture = await instance_type_fixture()
     assert values(fixture.types()["m5.large"], labels.ZONE) == {A, B}
     assert values(fixture.types(of_status(subnets=subnets(B)))["m5.large"], labels.ZONE) == {B}
@@ -203,7 +203,7 @@ async def test_a_class_that_changes_is_read_anew() -> None:
     assert values(fixture.types()["m5.large"], PARTITION) == {"1", "2", "3"}
 
 
-async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
+async def test_kubelet_expressions_have_the_variables_of_each_type() -> None:
     """AWS-111: the pods of a type are those it runs by default."""
     fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "m5.xlarge"]), reserved_enis=1)
     facts = fixture.provider.kubelet_facts(PLAIN)["m5.large"]
@@ -212,7 +212,7 @@ async def test_what_kubelet_expressions_may_ask_is_told_per_type() -> None:
     )
 
 
-async def test_a_type_fits_a_class_that_can_use_it() -> None:
+async def test_a_type_is_compatible_with_a_class_that_can_use_it() -> None:
     """AWS-340."""
     fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "a1.large"]))
     types = fixture.types()
@@ -221,15 +221,15 @@ async def test_a_type_fits_a_class_that_can_use_it() -> None:
     ]
 
 
-async def test_facts_and_zone_ids_can_be_asked_for() -> None:
+async def test_type_descriptions_and_zone_ids_can_be_queried() -> None:
     fixture = await instance_type_fixture()
     assert fixture.provider.type_info("m5.large") == raw()["m5.large"]
     fixture.types()
     assert [fixture.provider.zone_id(zone) for zone in ZONES] == [IDS[A], IDS[B], ""]
 
 
-async def test_a_class_whose_subnets_only_changed_places_keeps_its_list() -> None:
-    """AWS-089, AWS-284: they are sorted by free addresses, which change by the minute."""
+async def test_a_class_with_reordered_subnets_keeps_its_list() -> None:
+    """AWS-089, AWS-284: they are sorted by free addresses, which change often."""
     fixture = await instance_type_fixture(FakeRegion(names=["m5.large"]))
     there = fixture.provider.types_for(of_status(subnets=subnets(A, B)))
     assert fixture.provider.types_for(of_status(subnets=subnets(B, A))) is there

@@ -1,4 +1,4 @@
-"""What can be bought for a class, and when the answer stays the same."""
+"""Instance types and offerings of a class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from support.instance_type_queries import PARTITION, ZONE_ID, available, overlay
 # -- labels and compatibility -------------------------------------------------------------------------------------------------
 
 
-async def test_zones_are_those_where_the_type_is_sold_and_the_class_has_a_subnet() -> None:
+async def test_zones_are_those_that_offer_the_type_and_have_a_subnet_of_the_class() -> None:
     """AWS-T300."""
     fixture = await instance_type_fixture(FakeRegion(offered_in={"m5.large": (B, C)}))
     instance_type = fixture.types()["m5.large"]
@@ -44,8 +44,8 @@ async def test_zones_are_those_where_the_type_is_sold_and_the_class_has_a_subnet
     assert values(instance_type, ZONE_ID) == {IDS[B]}
 
 
-async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
-    """AWS-320: without a zone no id is known, which is not the same as having none."""
+async def test_a_type_that_no_zone_offers_has_no_zone_id_requirement() -> None:
+    """AWS-320: without a zone the id is unknown, so the requirement is absent."""
     instance_type = (await instance_type_fixture(FakeRegion(offered_in={"m5.large": (C,)}))).types()["m5.large"]
     assert ZONE_ID not in instance_type.requirements
     assert instance_type.requirements[labels.ZONE].accepts_absent
@@ -56,7 +56,7 @@ async def test_a_type_sold_nowhere_near_leaves_zone_ids_open() -> None:
     [("Windows2019", "10.0.17763"), ("Windows2022", "10.0.20348"), ("Windows2025", "10.0.26100")],
 )
 async def test_a_windows_class_has_the_build_of_its_family(family: str, build: str) -> None:
-    """AWS-066: a container of another build does not start on the node that was bought for it."""
+    """AWS-066: a container of another build does not start on the node."""
     instance_type = (await instance_type_fixture()).types(of_spec(ami_family=family))["m5.large"]
     assert values(instance_type, "node.kubernetes.io/windows-build") == {build}
 
@@ -71,11 +71,11 @@ async def test_a_windows_class_has_the_build_of_its_family(family: str, build: s
     ],
 )
 def test_a_volume_of_the_ebs_driver_pins_its_zone(written: str, read: str) -> None:
-    """AWS-028: else a node would be bought in a zone that the pod's volume is not in."""
+    """AWS-028: otherwise a node could be launched in another zone than the pod's volume."""
     assert labels.normalise(written) == read
 
 
-async def test_every_label_of_a_type_may_be_asked_for() -> None:
+async def test_every_label_of_a_type_can_be_required() -> None:
     """AWS-061: a NodePool may use each label without declaring it; other keys of the domain are restricted."""
     keys = set((await instance_type_fixture()).types()["m5.large"].requirements)
     well_known = labels.WELL_KNOWN | INSTANCE_LABELS
@@ -83,8 +83,8 @@ async def test_every_label_of_a_type_may_be_asked_for() -> None:
     assert labels.is_restricted("karpenter.k8s.aws/instance-catgory", well_known)
 
 
-async def test_no_type_knows_the_sandbox_of_older_releases() -> None:
-    """K15-A21: neither its label nor its resource; nor what enclaves take, which users add by an overlay (K15-A38)."""
+async def test_no_type_has_the_enclave_label_or_resource_of_older_releases() -> None:
+    """K15-A21: neither its label nor its resource, nor the resources that enclaves use (K15-A38)."""
     instance_type = (await instance_type_fixture()).types()["m5.large"]
     assert "karpenter.k8s.aws/nitro-sandbox" not in {*instance_type.requirements, *INSTANCE_LABELS, *labels.WELL_KNOWN}
     assert [name for name in instance_type.capacity if "nitro" in name or name.startswith("hugepages-")] == []
@@ -98,7 +98,7 @@ async def test_arm_instances_never_run_windows() -> None:
     assert values(types["m5.large"], labels.OS) == {"windows"}
 
 
-async def test_every_type_says_something_about_every_well_known_label() -> None:
+async def test_every_type_has_a_requirement_for_every_well_known_label() -> None:
     """SCH-116, AWS-320."""
     fixture = await instance_type_fixture(FakeRegion(names=list(raw())))
     assert all(instance_type.requirements.keys() >= INSTANCE_LABELS for instance_type in fixture.types().values())
@@ -125,7 +125,7 @@ AWS = "karpenter.k8s.aws/"
         ("t1.micro", "instance-network-bandwidth", "70"),
     ],
 )
-async def test_labels_that_are_easy_to_get_wrong(name: str, key: str, value: str) -> None:
+async def test_labels_of_unusual_types(name: str, key: str, value: str) -> None:
     """AWS-320 to AWS-323."""
     assert values((await instance_type_fixture(FakeRegion(names=[name]))).types()[name], AWS + key) == {value}
 
@@ -166,7 +166,7 @@ async def test_a_type_the_class_cannot_use_is_listed_but_not_available(
     assert values(instance_type, labels.ZONE) == {A, B}
 
 
-async def test_what_one_class_asks_of_a_type_says_nothing_of_it_for_another_class() -> None:
+async def test_settings_of_one_class_do_not_change_types_of_another_class() -> None:
     """K15-A32, K15-A133: classes of one process, with enclaves, with nested virtualisation and with neither."""
     fixture = await instance_type_fixture(FakeRegion(names=["u-6tb1.56xlarge"]))
     enclaves = of_spec(enclave_options=EnclaveOptions(enabled=True))
@@ -210,14 +210,14 @@ async def test_a_zone_without_a_spot_price_has_no_spot() -> None:
     assert fixture.offering("m5.large", "on-demand", B).available
 
 
-async def test_before_the_first_update_spot_costs_as_much_as_on_demand() -> None:
+async def test_before_the_first_update_spot_has_the_on_demand_price() -> None:
     """AWS-T352, AWS-367: prices are the packaged ones of the region."""
     fixture = await instance_type_fixture(name="eu-west-1")
     assert {offer.price_per_hour for offer in fixture.types()["m5.large"].offerings} == {0.107}
     assert available(fixture.types()["m5.large"]) == {(kind, zone) for kind in ("on-demand", "spot") for zone in (A, B)}
 
 
-async def test_a_stock_out_is_about_one_offering_and_ends() -> None:
+async def test_insufficient_capacity_affects_one_offering_for_a_time() -> None:
     """AWS-T357."""
     fixture = await instance_type_fixture(FakeRegion(names=["m5.large", "c5.large"]))
     before = fixture.types()
@@ -228,7 +228,7 @@ async def test_a_stock_out_is_about_one_offering_and_ends() -> None:
     assert fixture.types()["m5.large"].offerings == before["m5.large"].offerings
 
 
-async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
+async def test_a_zone_is_unavailable_when_none_of_its_subnets_has_addresses() -> None:
     """AWS-T358."""
     node_class = of_status(
         subnets=(Subnet(id="subnet-1", zone=A), Subnet(id="subnet-2", zone=A), Subnet(id="subnet-3", zone=B))
@@ -241,7 +241,7 @@ async def test_a_zone_is_gone_when_none_of_its_subnets_has_addresses() -> None:
     assert {zone for instance_type in types.values() for _, zone in available(instance_type)} == {B}
 
 
-async def test_spot_as_a_whole_may_be_gone() -> None:
+async def test_spot_can_be_unavailable_as_a_whole() -> None:
     """AWS-377."""
     fixture = await instance_type_fixture()
     fixture.memories.unavailable.mark_capacity_type_unavailable("spot")
@@ -251,8 +251,8 @@ async def test_spot_as_a_whole_may_be_gone() -> None:
 @pytest.mark.parametrize(
     ("free", "now"), [pytest.param(3, True, id="AWS-T359"), pytest.param(0, False, id="K15-A34, K15-A136, AWS-T360")]
 )
-async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> None:
-    """K15-A34, K15-A136, K15-080, AWS-T360 as 1.15 has it: a full one is available, with nothing left: it cannot be launched."""
+async def test_a_reservation_has_its_own_offering(free: int, now: bool) -> None:
+    """K15-A34, K15-A136, K15-080, AWS-T360 as 1.15 has it: a full one is available with capacity 0: it cannot be launched."""
     fixture = await instance_type_fixture()
     fixture.memories.reservations.set_available_count("cr-1", free)
     node_class = of_status(capacity_reservations=(reservation(),))
@@ -266,8 +266,8 @@ async def test_a_reservation_is_an_offering_of_its_own(free: int, now: bool) -> 
     assert values(instance_type, f"{AWS}capacity-reservation-interruptible") == {"false"}
 
 
-async def test_reserved_instances_are_nearly_free_and_the_smaller_one_is_still_cheaper() -> None:
-    """AWS-602: what is paid for goes before spot, and consolidation still prefers the smaller reserved type."""
+async def test_reserved_offerings_have_low_prices_in_the_order_of_their_size() -> None:
+    """AWS-602: reserved capacity is preferred to spot, and consolidation prefers the smaller reserved type."""
     names = ("m5.large", "m5.xlarge")
     fixture = await instance_type_fixture(FakeRegion(names=names, spot=[spot(name, A, 0.0001) for name in names]))
     await fixture.provider.refresh_spot()
@@ -280,8 +280,8 @@ async def test_reserved_instances_are_nearly_free_and_the_smaller_one_is_still_c
     assert 0 < small < large < cheapest_spot
 
 
-async def test_taking_the_last_unit_closes_the_reservation() -> None:
-    """AWS-600: the list follows the count at once."""
+async def test_a_launch_into_the_last_unit_fills_the_reservation() -> None:
+    """AWS-600: the list is updated at once."""
     fixture = await instance_type_fixture()
     node_class = of_status(capacity_reservations=(reservation(),))
     fixture.memories.reservations.set_available_count("cr-1", 1)
@@ -290,7 +290,7 @@ async def test_taking_the_last_unit_closes_the_reservation() -> None:
     assert not fixture.offering("m5.large", "reserved", A, node_class).launchable
 
 
-async def test_a_mark_of_a_reservation_says_nothing_of_another_one() -> None:
+async def test_an_unavailable_reservation_does_not_affect_another_one() -> None:
     """K15-A36, K15-A57, K15-A139: of the same type and zone; both counts stay."""
     fixture = await instance_type_fixture()
     node_class = of_status(capacity_reservations=(reservation(), reservation(id="cr-2")))
@@ -313,14 +313,14 @@ async def test_a_mark_of_a_reservation_says_nothing_of_another_one() -> None:
 @pytest.mark.parametrize(
     "changes", [{"state": "expiring"}, {"availability_zone": C}], ids=["AWS-354-expiring", "AWS-354-other-zone"]
 )
-async def test_a_reservation_that_ends_or_is_elsewhere_is_not_available(changes: dict[str, object]) -> None:
+async def test_a_reservation_that_expires_or_is_in_another_zone_is_not_available(changes: dict[str, object]) -> None:
     fixture = await instance_type_fixture()
     fixture.memories.reservations.set_available_count("cr-1", 3)
     instance_type = fixture.types(of_status(capacity_reservations=(reservation(**changes),)))["m5.large"]
     assert "reserved" not in {kind for kind, _ in available(instance_type)}
 
 
-async def test_without_the_gate_there_is_nothing_reserved() -> None:
+async def test_without_the_gate_there_are_no_reserved_offerings() -> None:
     """AWS-T361."""
     fixture = await instance_type_fixture(reserved_capacity=False)
     fixture.memories.reservations.set_available_count("cr-1", 3)
@@ -330,7 +330,7 @@ async def test_without_the_gate_there_is_nothing_reserved() -> None:
     assert values(instance_type, labels.RESERVATION_ID) == frozenset()
 
 
-async def test_each_partition_has_offerings_of_its_own() -> None:
+async def test_each_partition_has_its_own_offerings() -> None:
     """AWS-T362, AWS-355, AWS-610: one copy for each partition, so pods can spread over partitions."""
     fixture = await instance_type_fixture()
     fixture.group = GROUP
@@ -351,7 +351,7 @@ async def test_each_partition_has_offerings_of_its_own() -> None:
     ],
     ids=["partition", "group", "anywhere", "other group"],
 )
-async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone: set[str]) -> None:
+async def test_insufficient_capacity_has_the_scope_of_the_refused_launch(marked: OfferingKey, gone: set[str]) -> None:
     """AWS-376, AWS-613 and the Beyond of 8.3: partitions are looked up, too."""
     fixture = await instance_type_fixture()
     fixture.group = GROUP
@@ -364,7 +364,7 @@ async def test_a_stock_out_is_as_wide_as_it_was_found(marked: OfferingKey, gone:
     assert missing == gone
 
 
-async def test_a_stock_out_in_a_group_leaves_others_alone() -> None:
+async def test_insufficient_capacity_in_a_placement_group_does_not_affect_others() -> None:
     """AWS-376."""
     fixture = await instance_type_fixture()
     fixture.memories.unavailable.mark_unavailable(
@@ -376,12 +376,12 @@ async def test_a_stock_out_in_a_group_leaves_others_alone() -> None:
 UNPRICED = "hpc7a.12xlarge"
 
 
-def test_an_overlay_may_price_a_type_that_ec2_does_not_list() -> None:
+def test_an_overlay_can_price_a_type_that_ec2_does_not_price() -> None:
     """API-168: a preview type; one requirement that names instance types is enough."""
     assert overlay_prices([overlay((labels.INSTANCE_TYPE, "m99.large"))]) == {"m99.large": 2.5}
 
 
-async def test_an_overlay_prices_what_has_no_price() -> None:
+async def test_an_overlay_prices_offerings_without_a_price() -> None:
     """AWS-T363."""
     fixture = await instance_type_fixture(FakeRegion(names=[UNPRICED, "m5.large"]), node_overlay=True)
     assert not available(fixture.types()[UNPRICED])
@@ -403,7 +403,7 @@ async def test_an_overlay_prices_what_has_no_price() -> None:
         pytest.param(overlay((labels.INSTANCE_TYPE, UNPRICED), price=None), id="AWS-356-no-price"),
     ],
 )
-async def test_other_overlays_price_nothing_here(given: NodeOverlay) -> None:
+async def test_other_overlays_do_not_price_these_offerings(given: NodeOverlay) -> None:
     fixture = await instance_type_fixture(FakeRegion(names=[UNPRICED]), node_overlay=True)
     fixture.provider.set_overlay_prices([given])
     assert not available(fixture.types()[UNPRICED])
@@ -416,7 +416,7 @@ async def test_without_the_gate_overlays_price_nothing() -> None:
     assert not available(fixture.types()[UNPRICED])
 
 
-async def test_the_heaviest_overlay_says_the_price() -> None:
+async def test_the_overlay_with_the_largest_weight_sets_the_price() -> None:
     """AWS-356."""
     fixture = await instance_type_fixture(FakeRegion(names=[UNPRICED]), node_overlay=True)
     asked = (labels.INSTANCE_TYPE, UNPRICED)
@@ -424,7 +424,7 @@ async def test_the_heaviest_overlay_says_the_price() -> None:
     assert fixture.offering(UNPRICED, "on-demand").price_per_hour == 3.0
 
 
-async def test_a_zone_traffic_is_shifted_away_from_sells_nothing() -> None:
+async def test_a_zone_with_an_active_zonal_shift_has_no_available_offerings() -> None:
     """AWS-616, AWS-T607."""
     fixture = await instance_type_fixture()
     before = fixture.types()

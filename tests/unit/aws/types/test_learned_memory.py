@@ -1,4 +1,4 @@
-"""Memory learned from nodes."""
+"""Memory of instance types discovered from nodes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def memory_mib(fixture: InstanceTypeFixture) -> int:
     return fixture.types()["t3.medium"].capacity[res.MEMORY] // quantity.MILLI // MIB
 
 
-async def test_a_node_that_joined_says_how_much_memory_its_like_have() -> None:
+async def test_the_memory_of_a_joined_node_is_used_for_its_instance_type() -> None:
     """AWS-T302, AWS-292: a learned value replaces the computed one."""
     fixture, lessons = await school()
     assert memory_mib(fixture) == 3788
@@ -68,8 +68,8 @@ async def test_a_node_that_joined_says_how_much_memory_its_like_have() -> None:
     assert memory_mib(fixture) == 3839
 
 
-async def test_only_the_type_that_was_learned_about_is_made_anew() -> None:
-    """AWS-318: the lesson counts at once, and costs one type."""
+async def test_only_the_type_with_new_memory_is_rebuilt() -> None:
+    """AWS-318: the value applies at once and rebuilds one type."""
     fixture, lessons = await school()
     before = fixture.types()
     attend(fixture, lessons, "3840Mi")
@@ -78,14 +78,14 @@ async def test_only_the_type_that_was_learned_about_is_made_anew() -> None:
     assert after["t3.medium"] is not before["t3.medium"]
 
 
-async def test_an_instance_with_an_outdated_image_teaches_nothing() -> None:
+async def test_the_memory_of_an_instance_with_an_outdated_image_is_ignored() -> None:
     """AWS-T303."""
     fixture, lessons = await school()
     assert not attend(fixture, lessons, "3840Mi", image="ami-0")
     assert memory_mib(fixture) == 3788
 
 
-async def test_other_images_may_leave_other_memory() -> None:
+async def test_memory_is_kept_per_set_of_images() -> None:
     """AWS-T304."""
     fixture, lessons = await school()
     attend(fixture, lessons, "3840Mi")
@@ -93,7 +93,7 @@ async def test_other_images_may_leave_other_memory() -> None:
     assert other["t3.medium"].capacity[res.MEMORY] == 3788 * MIB * quantity.MILLI
 
 
-async def test_a_percentage_for_eviction_is_of_the_reckoned_memory() -> None:
+async def test_an_eviction_percentage_refers_to_the_computed_memory() -> None:
     """AWS-314."""
     fixture, lessons = await school()
     node_class = of_kubelet(evictionHard={"memory.available": "10%"})
@@ -103,13 +103,13 @@ async def test_a_percentage_for_eviction_is_of_the_reckoned_memory() -> None:
 
 
 @pytest.mark.parametrize("memory", ["broken", "0"])
-async def test_a_node_that_makes_no_sense_teaches_nothing(memory: str) -> None:
+async def test_an_implausible_memory_value_is_ignored(memory: str) -> None:
     fixture, lessons = await school()
     assert not attend(fixture, lessons, memory)
     assert memory_mib(fixture) == 3788
 
 
-def test_what_nobody_confirms_is_forgotten() -> None:
+def test_a_value_without_confirmation_expires() -> None:
     """AWS-316: sixty days, counted from the last confirmation."""
     clock = ManualClock()
     memory = DiscoveredCapacity(clock)
@@ -122,7 +122,7 @@ def test_what_nobody_confirms_is_forgotten() -> None:
     assert memory.memory_bytes("m5.large", "set") is None
 
 
-def test_what_was_learned_survives_a_restart() -> None:
+def test_learned_memory_survives_a_restart() -> None:
     """AWS-318 Beyond."""
     clock = ManualClock()
     memory, other = DiscoveredCapacity(clock), DiscoveredCapacity(clock)
@@ -136,12 +136,12 @@ def test_what_was_learned_survives_a_restart() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'[["m5.large"]]', b'[["m5.large","set","much","2026-01-01T00:00:00Z"]]'])
-def test_a_broken_record_is_an_error(text: bytes) -> None:
+def test_an_invalid_record_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         DiscoveredCapacity(ManualClock()).load(text)
 
 
-def test_a_set_of_images_has_one_name_whatever_their_order() -> None:
+def test_the_name_of_a_set_of_images_does_not_depend_on_their_order() -> None:
     one, other = ami("ami-1"), ami("ami-2", "arm64")
     assert image_set((one, other)) == image_set((other, one))
     assert image_set((one,)) != image_set((ami("ami-1", "arm64"),))

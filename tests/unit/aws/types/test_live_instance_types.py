@@ -1,4 +1,4 @@
-"""Instance types and prices for commands: EC2's answers, kept in a file for a while."""
+"""Live instance types and prices for commands, cached in a file."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _prices(live: LiveInstanceTypes, name: str = "m5.large") -> dict[tuple[str, 
 
 
 async def test_types_and_prices_are_those_of_the_region(tmp_path: Path) -> None:
-    """AWS-360, AWS-365: prices of the region the command talks to, not of another one."""
+    """AWS-360, AWS-365: prices of the region of the command."""
     live = await _load(Connection(_region()), AnswerCache(tmp_path))
     assert (live.region, live.currency, live.has_price_list) == ("eu-west-1", "USD", True)
     prices = _prices(live)
@@ -81,7 +81,7 @@ async def test_types_and_prices_are_those_of_the_region(tmp_path: Path) -> None:
 
 
 async def test_a_plan_and_the_controller_choose_from_the_same_types(tmp_path: Path) -> None:
-    """AWS-281 to AWS-283: the answers go through a file, and make the types that the controller makes."""
+    """AWS-281 to AWS-283: cached answers give the same types as in the controller."""
     region = _region()
     fixture = await InstanceTypeFixture(region, "eu-west-1").loaded()
     await fixture.provider.refresh_on_demand()
@@ -94,7 +94,7 @@ async def test_a_plan_and_the_controller_choose_from_the_same_types(tmp_path: Pa
 
 
 async def test_a_class_without_subnets_counts_as_one_with_a_subnet_in_every_zone(tmp_path: Path) -> None:
-    """AWS-341: a class read from a file has no status, and is planned for all the same."""
+    """AWS-341: a class from a file has no status, and can still be planned."""
     live = await _load(Connection(_region()), AnswerCache(tmp_path))
     bare = msgspec.structs.replace(PLAIN, status=EC2NodeClassStatus())
     zones = {offer.zone for each in live.class_types(bare) for offer in each.offerings if offer.available}
@@ -111,10 +111,10 @@ async def test_a_class_without_subnets_counts_as_one_with_a_subnet_in_every_zone
         pytest.param(1, "123456789012", "eu-west-3", 0.3, id="another-region"),
     ],
 )
-async def test_answers_are_kept_for_half_an_hour(
+async def test_answers_are_cached_for_half_an_hour(
     tmp_path: Path, minutes: int, account: str, region: str, expected: float
 ) -> None:
-    """AWS-366: a command does not ask again what another one asked a moment ago."""
+    """AWS-366: a command uses the cached answers of another command."""
     cache, clock = AnswerCache(tmp_path), ManualClock()
     first = await _load(Connection(_region(0.2)), cache, clock)
     clock.advance(minutes=minutes)
@@ -124,7 +124,7 @@ async def test_answers_are_kept_for_half_an_hour(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"types": 7}'])
-async def test_a_damaged_file_is_read_again(tmp_path: Path, content: bytes) -> None:
+async def test_a_damaged_cache_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     cache = AnswerCache(tmp_path)
     await _load(Connection(_region(0.2)), cache)
     (file,) = tmp_path.iterdir()
@@ -141,8 +141,8 @@ async def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("call", ["types", "offerings", "spot", "products"])
-async def test_what_aws_refuses_is_one_line(tmp_path: Path, call: str) -> None:
-    """AWS-364: a plan with live prices never falls back to others without a word."""
+async def test_an_error_of_aws_is_one_line(tmp_path: Path, call: str) -> None:
+    """AWS-364: a plan with live prices never uses other prices silently."""
     region = _region()
     region.failing = {call: _DENIED}
     with pytest.raises(ProviderError, match=r"^live prices: .*UnauthorizedOperation") as caught:

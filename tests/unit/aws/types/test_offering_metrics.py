@@ -1,4 +1,4 @@
-"""Gauges about what is for sale."""
+"""Metrics of instance types and offerings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def row(kind: str, zone: str) -> str:
     return f'instance_type="m5.large",capacity_type="{kind}",zone="{zone}"'
 
 
-async def test_an_offering_counts_as_available_when_any_pool_has_it() -> None:
+async def test_an_offering_is_available_when_any_node_pool_allows_it() -> None:
     """AWS-790. OPS-472."""
     fixture = await instance_type_fixture()
     registry = MetricsRegistry()
@@ -51,7 +51,7 @@ async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> No
 
 
 async def test_a_full_reservation_that_is_healthy_has_a_row_of_one() -> None:
-    """K15-A103: the row follows what is available, not what can be launched."""
+    """K15-A103: the row depends on availability, not on remaining capacity."""
     fixture = await instance_type_fixture()
     held = reservation()
     fixture.memories.reservations.set_available_count("cr-1", 0)
@@ -62,7 +62,7 @@ async def test_a_full_reservation_that_is_healthy_has_a_row_of_one() -> None:
     assert offering_samples([offered], reserved=True).available["m5.large", "reserved", full.zone] is True
 
 
-async def test_types_have_their_size() -> None:
+async def test_metrics_have_the_size_of_each_type() -> None:
     """AWS-782. OPS-473."""
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, tuple)
@@ -74,8 +74,8 @@ async def test_types_have_their_size() -> None:
     assert lines(registry, f"{prefix}memory_bytes") == [f'{prefix}memory_bytes{{instance_type="m5.large"}} {memory}']
 
 
-def test_figures_are_worked_out_when_they_are_scraped_and_once() -> None:
-    """A process that nobody scrapes sums nothing up, and scrapes between two changes share one sum."""
+def test_metrics_are_computed_at_a_scrape_and_once_per_change() -> None:
+    """A process without scrapes computes nothing, and scrapes between two changes share one result."""
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, tuple)
     made: list[OfferingSamples] = []
@@ -91,7 +91,7 @@ def test_figures_are_worked_out_when_they_are_scraped_and_once() -> None:
     assert len(made) == 1
 
 
-def test_what_is_not_tried_is_counted() -> None:
+def test_unavailable_offerings_are_counted() -> None:
     """8.3 Beyond, AWS-283 Beyond."""
     memory = UnavailableOfferings(ManualClock())
     registry = MetricsRegistry()

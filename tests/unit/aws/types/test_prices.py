@@ -1,4 +1,4 @@
-"""Prices: the list, the spot market, the packaged table."""
+"""Prices: price list, spot price history, packaged table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def on_demand(fixture: InstanceTypeFixture) -> tuple[float | None, ...]:
     return tuple(fixture.provider.prices.on_demand(name) for name in NAMES)
 
 
-async def test_the_list_is_asked_for_virtual_and_whole_instances() -> None:
+async def test_the_price_list_is_read_for_shared_and_bare_metal_instances() -> None:
     """AWS-360."""
     fixture = await priced_fixture("eu-west-1")
     await fixture.provider.refresh_on_demand()
@@ -66,7 +66,7 @@ async def test_the_list_is_asked_for_virtual_and_whole_instances() -> None:
         pytest.param({"failing": {"products": AwsError("AccessDenied", "no")}}, id="AWS-363-refused"),
     ],
 )
-async def test_half_a_list_changes_nothing(answer: dict[str, object]) -> None:
+async def test_an_incomplete_price_list_changes_nothing(answer: dict[str, object]) -> None:
     fixture = await priced_fixture()
     before = on_demand(fixture)
     for name, value in answer.items():
@@ -76,7 +76,7 @@ async def test_half_a_list_changes_nothing(answer: dict[str, object]) -> None:
     assert on_demand(fixture) == before == (0.096, 4.608)
 
 
-async def test_a_type_the_list_leaves_out_keeps_its_price() -> None:
+async def test_a_type_missing_in_the_price_list_keeps_its_price() -> None:
     """AWS-363."""
     fixture = await priced_fixture()
     await fixture.provider.refresh_on_demand()
@@ -89,7 +89,7 @@ async def test_a_type_the_list_leaves_out_keeps_its_price() -> None:
     ("region", "currency"), [("cn-northwest-1", "CNY"), ("cn-north-1", "CNY"), ("eusc-de-east-1", "EUR")]
 )
 async def test_prices_in_another_currency_are_unknown_until_the_list_is_read(region: str, currency: str) -> None:
-    """AWS-T354, AWS-367: 0.096 USD must not stand for 1.013 CNY, or spot at 0.3 CNY is never bought."""
+    """AWS-T354, AWS-367: 0.096 USD must not replace 1.013 CNY, otherwise spot at 0.3 CNY is never launched."""
     fixture = await priced_fixture(region)
     fixture.region.spot = [spot("m5.large", A, 0.3)]
     await fixture.provider.refresh_spot()
@@ -100,7 +100,7 @@ async def test_prices_in_another_currency_are_unknown_until_the_list_is_read(reg
     assert on_demand(fixture) == (1.013, 48.0)
 
 
-async def test_unknown_prices_are_reported_with_what_to_do() -> None:
+async def test_unknown_prices_are_reported_with_the_fix() -> None:
     """AWS-364: an isolated VPC in China reads no price list, and packaged prices would be in the wrong currency."""
     fixture = await priced_fixture("cn-north-1", isolated_vpc=True)
     with capture_logs() as logs:
@@ -120,10 +120,10 @@ async def test_unknown_prices_are_reported_with_what_to_do() -> None:
         pytest.param("us-east-1", True, (0.096, 4.608), id="AWS-T356"),
     ],
 )
-async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_on(
+async def test_without_a_price_list_packaged_prices_apply_and_spot_prices_are_read(
     region: str, isolated: bool, prices: tuple[float, float]
 ) -> None:
-    """GovCloud has packaged prices of its own; its m5 costs about a quarter more."""
+    """GovCloud has its own packaged prices; its m5 costs about a quarter more."""
     fixture = await priced_fixture(region, isolated_vpc=isolated)
     fixture.region.spot = [spot("m5.large", A, 0.02)]
     with capture_logs() as logs:
@@ -148,12 +148,12 @@ async def test_where_no_list_can_be_reached_packaged_prices_count_and_spot_goes_
     ],
     ids=["last dimension", "free", "not a number", "no price", "other money", "not a product"],
 )
-def test_what_is_read_of_products(texts: list[str], expected: dict[str, float]) -> None:
+def test_prices_are_parsed_from_products(texts: list[str], expected: dict[str, float]) -> None:
     """AWS-361."""
     assert ec2_pricing.parse_price_list(texts, "USD") == expected
 
 
-def test_what_is_read_of_the_spot_market() -> None:
+def test_prices_are_parsed_from_the_spot_price_history() -> None:
     """AWS-365."""
     records = [
         spot("m5.large", A, 0.03),
@@ -169,7 +169,7 @@ def test_what_is_read_of_the_spot_market() -> None:
     [{"spot": []}, {"failing": {"spot": AwsError("RequestLimitExceeded", "later")}}],
     ids=["AWS-365-empty", "AWS-365-refused"],
 )
-async def test_no_answer_leaves_spot_prices_as_they_are(answer: dict[str, object]) -> None:
+async def test_an_empty_answer_keeps_spot_prices(answer: dict[str, object]) -> None:
     fixture = await priced_fixture()
     fixture.region.spot = [spot("m5.large", A, 0.02)]
     await fixture.provider.refresh_spot()
@@ -181,8 +181,8 @@ async def test_no_answer_leaves_spot_prices_as_they_are(answer: dict[str, object
     assert fixture.types() == before
 
 
-async def test_a_spot_price_ec2_no_longer_names_ends() -> None:
-    """8.2 Beyond: after half an hour, so that one short answer does not empty the market."""
+async def test_a_spot_price_missing_in_the_answers_expires() -> None:
+    """8.2 Beyond: after half an hour, so that one incomplete answer does not remove all prices."""
     fixture = await priced_fixture()
     fixture.region.spot = [spot("m5.large", A, 0.02), spot("m5.large", B, 0.03)]
     await fixture.provider.refresh_spot()
@@ -197,7 +197,7 @@ async def test_a_spot_price_ec2_no_longer_names_ends() -> None:
     assert fixture.offering("m5.large", "spot", B).available
 
 
-async def test_the_log_tells_changes_once() -> None:
+async def test_changed_prices_are_logged_once() -> None:
     """AWS-368."""
     fixture = await priced_fixture()
     fixture.region.spot = [spot("m5.large", A, 0.02), spot("m5.large", B, 0.03)]
@@ -210,14 +210,14 @@ async def test_the_log_tells_changes_once() -> None:
     assert (logs[1]["instance-type-count"], logs[1]["offering-count"]) == (1, 2)
 
 
-def test_a_sequence_moves_with_the_types_own_prices() -> None:
+def test_the_sequence_number_changes_with_prices_of_the_type() -> None:
     ec2_prices = ec2_pricing.Ec2Prices({"a": 1.0, "b": 2.0})
     before = ec2_prices.sequence_number("a"), ec2_prices.sequence_number("b")
     assert ec2_prices.set_on_demand({"a": 1.5, "b": 2.0}) == 1
     assert (ec2_prices.sequence_number("a") > before[0], ec2_prices.sequence_number("b") == before[1]) == (True, True)
     settled = ec2_prices.version
     ec2_prices.set_spot({"a": {A: 1.0}}, START)
-    # The first word about spot concerns everything: what it does not name is no longer sold at the on-demand price.
+    # The first spot prices apply to all types: a type without one no longer has its on-demand price as spot price.
     assert ec2_prices.sequence_number("b") > before[1]
     assert ec2_prices.spot("b", A) is None
     assert ec2_prices.version > settled

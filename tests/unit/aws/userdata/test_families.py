@@ -1,4 +1,4 @@
-"""Facts of the families of images."""
+"""Properties of AMI families."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spec(alias: str | None = None, family: AMIFamily | None = None) -> EC2NodeCl
         pytest.param(spec("plan9@latest"), "Custom", id="unknown alias"),
     ],
 )
-def test_the_effective_family(given: EC2NodeClassSpec, family: str) -> None:
+def test_the_effective_ami_family(given: EC2NodeClassSpec, family: str) -> None:
     """AWS-055."""
     assert effective_ami_family(given) == family
     assert ami_family_of(given).name == family
@@ -60,7 +60,9 @@ def test_the_effective_family(given: EC2NodeClassSpec, family: str) -> None:
         pytest.param("Custom", {}, "", (True, True, True), id="AWS-268"),
     ],
 )
-def test_the_facts_of_a_family(name: str, devices: dict[str, str], ephemeral: str, facts: tuple[bool, ...]) -> None:
+def test_the_properties_of_an_ami_family(
+    name: str, devices: dict[str, str], ephemeral: str, facts: tuple[bool, ...]
+) -> None:
     family = AMI_FAMILIES[name]
     volumes = {mapping.device_name: mapping.ebs for mapping in family.block_devices}
     assert {device: ebs.volume_size for device, ebs in volumes.items() if ebs} == devices
@@ -70,7 +72,7 @@ def test_the_facts_of_a_family(name: str, devices: dict[str, str], ephemeral: st
     assert family.is_windows == name.startswith("Windows")
 
 
-def test_there_is_an_entry_for_every_family_a_class_may_name() -> None:
+def test_every_ami_family_of_the_api_has_an_entry() -> None:
     assert set(AMI_FAMILIES) == set(get_args(AMIFamily))
 
 
@@ -79,7 +81,7 @@ def test_the_version_of_an_alias() -> None:
     assert alias_version(spec(family="Custom")) == ""
 
 
-def test_objects_stored_without_metadata_options_get_the_careful_ones() -> None:
+def test_objects_stored_without_metadata_options_get_secure_defaults() -> None:
     """AWS-269."""
     options = metadata_options(spec(), CLUSTER)
     assert (options.http_endpoint, options.http_tokens) == ("disabled", "required")

@@ -1,4 +1,4 @@
-"""User data of every family, read back as the machine's boot program would."""
+"""User data of every AMI family, parsed as the boot program of the image does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.user_data import (
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_kubelet_gets_no_labels_of_protected_domains(family: str) -> None:
+def test_the_kubelet_gets_no_labels_of_restricted_domains(family: str) -> None:
     """AWS-T225, AWS-220."""
     labels = {"team": "a", "kubernetes.io/x": "y", "node-restriction.kubernetes.io/z": "q", "foo.k8s.io/b": "c"}
     labels |= {"notkubernetes.io/k": "v", "kubernetes.io": "bare"}
@@ -39,7 +39,7 @@ def test_the_kubelet_gets_no_labels_of_protected_domains(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_node_begins_with_the_taint_of_the_unregistered(family: str) -> None:
+def test_every_node_starts_with_the_unregistered_taint(family: str) -> None:
     """AWS-T235, AWS-221."""
     text = rendered(dataclasses.replace(given(family), taints=()))
     assert "karpenter.sh/unregistered" in text
@@ -48,7 +48,7 @@ def test_every_node_begins_with_the_taint_of_the_unregistered(family: str) -> No
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_maps(family: str) -> None:
+def test_user_data_does_not_depend_on_the_order_of_maps(family: str) -> None:
     maps: dict[str, dict[str, str]] = {
         "kubeReserved": {"cpu": "100m", "memory": "1Gi", "pid": "100"},
         "evictionHard": {"memory.available": "5%", "nodefs.available": "10%"},
@@ -59,20 +59,20 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_maps(family: 
     assert render_user_data(first) == render_user_data(second)
 
 
-def test_custom_images_get_their_owners_bytes() -> None:
+def test_custom_images_get_their_user_data_unchanged() -> None:
     """AWS-T234, AWS-261."""
     for text in ("#!/bin/bash\necho", "\r\n${CLUSTER_NAME} ü\n", ""):
         assert render_user_data(given("Custom", text)) == text.encode()
 
 
 @pytest.mark.parametrize("text", ["", "echo hello", "#!/bin/bash\n/etc/eks/bootstrap.sh shop\n"])
-def test_ubuntu_joins_by_the_bootstrap_script_of_eks(text: str) -> None:
-    """API-860: as on AL2, unless the owner's script is a whole bootstrap."""
+def test_ubuntu_joins_with_the_bootstrap_script_of_eks(text: str) -> None:
+    """API-860: as on AL2, unless the custom script does the whole bootstrap."""
     assert rendered(given("Ubuntu", text)) == rendered(given("AL2", text))
     assert "/etc/eks/bootstrap.sh" in rendered(given("Ubuntu", text))
 
 
-def test_ubuntu_runs_a_whole_script_of_its_owner_as_it_is() -> None:
+def test_ubuntu_runs_a_complete_custom_script_unchanged() -> None:
     """API-860, API-A41."""
     text = "#!/bin/bash\nkubeadm join 10.0.0.10:6443\n"
     assert render_user_data(given("Ubuntu", text)) == text.encode()
@@ -144,19 +144,19 @@ def test_mime_without_a_closing_marker_has_no_empty_part(family: str, end: str) 
         pytest.param("#!/bin/sh\n--//\n", "--//", id="our own boundary inside"),
     ],
 )
-def test_mime_that_cannot_be_joined_is_an_error(family: str, custom: str, words: str) -> None:
+def test_invalid_mime_is_an_error(family: str, custom: str, words: str) -> None:
     with pytest.raises(UserDataError, match=words):
         render_user_data(given(family, custom))
 
 
-def test_al2_of_an_ipv6_cluster_is_told_so() -> None:
+def test_al2_of_an_ipv6_cluster_gets_the_ip_family() -> None:
     """AWS-T223."""
     words = al2_command(dataclasses.replace(given("AL2"), cluster=dataclasses.replace(CLUSTER, dns_ip="fd00::a")))
     assert after(words, "--ip-family") == "ipv6"
     assert after(words, "--dns-cluster-ip") == "fd00::a"
 
 
-def test_al2_of_a_cluster_without_known_authority_and_dns_leaves_them_out() -> None:
+def test_al2_leaves_out_an_unknown_certificate_authority_and_dns_address() -> None:
     """AWS-243."""
     cluster = dataclasses.replace(CLUSTER, ca_bundle="", dns_ip="")
     words = al2_command(dataclasses.replace(given("AL2"), cluster=cluster))
@@ -164,12 +164,12 @@ def test_al2_of_a_cluster_without_known_authority_and_dns_leaves_them_out() -> N
     assert "--dns-cluster-ip" not in words
 
 
-def test_al2_makes_an_array_of_its_disks() -> None:
+def test_al2_configures_raid0_of_local_disks() -> None:
     """AWS-243."""
     assert after(al2_command(dataclasses.replace(given("AL2"), raid0=True)), "--local-disks") == "raid0"
 
 
-def test_flags_stand_in_a_fixed_order() -> None:
+def test_flags_have_a_fixed_order() -> None:
     """AWS-237, AWS-T224, AWS-T236."""
     settings = {
         "cpuCFSQuota": False,
@@ -203,7 +203,7 @@ def test_flags_stand_in_a_fixed_order() -> None:
 
 
 def test_without_settings_only_labels_taints_and_pods_are_flags() -> None:
-    """AWS-223, AWS-224: the image reckons its own reservations."""
+    """AWS-223, AWS-224: the image computes its own reservations."""
     flags = after(al2_command(given("AL2")), "--kubelet-extra-args")
     assert [flag.partition("=")[0] for flag in flags.split()] == [
         "--node-labels",
@@ -213,7 +213,7 @@ def test_without_settings_only_labels_taints_and_pods_are_flags() -> None:
     assert flags.endswith("--max-pods=58")
 
 
-def test_the_owners_dns_server_wins_over_the_clusters() -> None:
+def test_the_dns_server_of_the_class_overrides_that_of_the_cluster() -> None:
     """AWS-222."""
     assert after(al2_command(given("AL2", clusterDNS=["10.0.100.10"])), "--dns-cluster-ip") == "10.0.100.10"
 
@@ -221,7 +221,7 @@ def test_the_owners_dns_server_wins_over_the_clusters() -> None:
 # -- AL2023 ----------------------------------------------------------------------------------------------------------------
 
 
-def test_al2023_tells_the_cluster_and_the_kubelet_in_a_node_config() -> None:
+def test_al2023_has_cluster_and_kubelet_settings_in_a_node_config() -> None:
     """AWS-247."""
     actual = node_config(dataclasses.replace(given("AL2023"), raid0=True))
     assert (actual["apiVersion"], actual["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
@@ -247,7 +247,7 @@ def test_al2023_tells_the_cluster_and_the_kubelet_in_a_node_config() -> None:
     }
 
 
-def test_al2023_passes_every_setting_on_and_what_expressions_come_to() -> None:
+def test_al2023_passes_on_every_setting_with_evaluated_expressions() -> None:
     """AWS-T227, AWS-247."""
     settings = {
         "cpuManagerPolicy": "static",
@@ -279,14 +279,14 @@ def test_al2023_passes_every_setting_on_and_what_expressions_come_to() -> None:
         pytest.param("[" * 5000, "text/x-shellscript", id="nested beyond reason"),
     ],
 )
-def test_al2023_takes_the_owners_text_for_what_it_looks_like(custom: str, kind: str) -> None:
+def test_al2023_detects_the_type_of_custom_user_data(custom: str, kind: str) -> None:
     (own, generated) = parts(rendered(given("AL2023", custom)))
     assert own[0].startswith(kind)
     assert own[1] == custom
     assert generated[0] == "application/node.eks.aws"
 
 
-def test_al2023_needs_the_service_addresses() -> None:
+def test_al2023_needs_the_service_cidr() -> None:
     """AWS-T228, AWS-248."""
     with pytest.raises(NodeClassNotReady, match="service CIDR"):
         render_user_data(dataclasses.replace(given("AL2023"), cluster=dataclasses.replace(CLUSTER, service_cidr="")))

@@ -18,7 +18,7 @@ from support.user_data import (
 )
 
 
-def test_bottlerocket_is_told_by_settings() -> None:
+def test_the_settings_of_bottlerocket() -> None:
     """AWS-252."""
     settings = {
         "systemReserved": {"cpu": "50m"},
@@ -51,7 +51,7 @@ def test_bottlerocket_is_told_by_settings() -> None:
     }
 
 
-def test_bottlerocket_replaces_the_owners_taints_and_merges_his_labels() -> None:
+def test_bottlerocket_replaces_custom_taints_and_merges_custom_labels() -> None:
     """AWS-T229, AWS-253."""
     custom = """
         [settings.kubernetes]
@@ -74,8 +74,8 @@ def test_bottlerocket_replaces_the_owners_taints_and_merges_his_labels() -> None
     assert (actual["cluster-name"], actual["max-pods"]) == ("prod", 58)
 
 
-def test_bottlerocket_keeps_what_the_owner_set_and_the_class_did_not() -> None:
-    """AWS-T230, AWS-251, AWS-254; keys nobody here knows stay too (Beyond)."""
+def test_bottlerocket_keeps_custom_settings_that_the_class_does_not_set() -> None:
+    """AWS-T230, AWS-251, AWS-254; unknown keys stay too (Beyond)."""
     custom = """
         [settings]
         motd = "hi"
@@ -108,7 +108,7 @@ def test_bottlerocket_keeps_what_the_owner_set_and_the_class_did_not() -> None:
     ("version", "is_told"),
     [("v1.45.0", True), ("v1.46.0", False), ("latest", False), ("1.100.2", False), ("v1.46", True), ("", True)],
 )
-def test_older_bottlerocket_is_told_which_directories_to_mount(version: str, is_told: bool) -> None:
+def test_older_bottlerocket_gets_the_directories_to_mount(version: str, is_told: bool) -> None:
     """AWS-T231, AWS-255."""
     settings = settings_of(dataclasses.replace(given("Bottlerocket"), raid0=True, image_version=version))
     directories = ["--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"] if is_told else []
@@ -133,12 +133,12 @@ def test_older_bottlerocket_is_told_which_directories_to_mount(version: str, is_
         pytest.param('[settings.kubernetes]\nnode-labels = "x"', "node-labels", id="labels are no table"),
     ],
 )
-def test_bottlerocket_refuses_what_is_no_toml_or_no_settings(custom: str, words: str) -> None:
+def test_bottlerocket_refuses_invalid_toml_and_unknown_tables(custom: str, words: str) -> None:
     with pytest.raises(UserDataError, match=words):
         render_user_data(given("Bottlerocket", custom))
 
 
-def test_windows_runs_the_owners_commands_and_then_the_images_own_script() -> None:
+def test_windows_runs_custom_commands_and_then_the_bootstrap_script() -> None:
     """AWS-T233, AWS-258, AWS-259: instanceStorePolicy is ignored, and the service CIDR saves a call of the EKS API."""
     text = rendered(dataclasses.replace(given("Windows2022", "Write-Host 1", clusterDNS=["10.0.100.10"]), raid0=True))
     head, own, call, tail = text.split("\n")
@@ -154,14 +154,14 @@ def test_windows_runs_the_owners_commands_and_then_the_images_own_script() -> No
         assert words in call
 
 
-def test_windows_of_a_cluster_of_which_little_is_known() -> None:
+def test_windows_without_optional_cluster_settings() -> None:
     cluster = dataclasses.replace(CLUSTER, ca_bundle="", dns_ip="", service_cidr="")
     text = rendered(dataclasses.replace(given("Windows2019"), cluster=cluster))
     assert not any(word in text for word in ("-Base64ClusterCA", "-DNSClusterIP", "-ServiceCIDR"))
     assert text.count("\n") == 2
 
 
-def test_quotes_in_names_stay_inside_their_word() -> None:
+def test_quotes_in_names_are_escaped() -> None:
     cluster = dataclasses.replace(CLUSTER, name="it's")
     assert al2_command(dataclasses.replace(given("AL2"), cluster=cluster))[1] == "it's"
     assert "-EKSClusterName 'it''s'" in rendered(dataclasses.replace(given("Windows2022"), cluster=cluster))

@@ -1,4 +1,4 @@
-"""Where the version of a Bottlerocket image is read."""
+"""The version of a Bottlerocket image, from its alias or name."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def node_class(term: AMISelectorTerm, *amis: AMI) -> EC2NodeClass:
         ),
     ],
 )
-def test_the_first_name_that_tells_decides(term: AMISelectorTerm, amis: tuple[AMI, ...], version: str) -> None:
+def test_the_first_name_with_a_version_decides(term: AMISelectorTerm, amis: tuple[AMI, ...], version: str) -> None:
     """AWS-256."""
     assert bottlerocket_version(node_class(term, *amis)) == version

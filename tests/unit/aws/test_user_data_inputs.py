@@ -1,4 +1,4 @@
-"""What launches and trials boot with: the market's facts, the class's settings and the cluster as it is now."""
+"""User data inputs of launches and dry runs: instance types, settings of the class, current cluster settings."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def bootstrap_fixture(**settings: Any) -> BootstrapFixture:
     return BootstrapFixture(fixture, **settings)
 
 
-async def test_interfaces_for_efa_are_ec2s_fact() -> None:
+async def test_the_number_of_efa_interfaces_comes_from_ec2() -> None:
     """AWS-298, AWS-496"""
     resolver = (await bootstrap_fixture()).resolver
     actual = {name: resolver.efa_interfaces(name) for name in ("p4d.24xlarge", "m5.large", "never.heard")}
@@ -65,7 +65,7 @@ async def test_interfaces_for_efa_are_ec2s_fact() -> None:
 
 
 @pytest.mark.parametrize(("gate", "expected"), [(True, {"cpu": "40m"}), (False, {})])
-async def test_expressions_count_with_their_gate_alone(gate: bool, expected: dict[str, str]) -> None:
+async def test_expressions_apply_only_with_their_gate(gate: bool, expected: dict[str, str]) -> None:
     """AWS-T101, AWS-129"""
     fixture = await bootstrap_fixture(kubelet_expressions=gate)
     node_class = of_kubelet(kubeReserved={"cpu": "vcpus * 10"})
@@ -77,7 +77,7 @@ async def test_expressions_count_with_their_gate_alone(gate: bool, expected: dic
     assert dict(fixture.resolver.kubelet(node_class, instance_type).kube_reserved) == expected
 
 
-async def test_of_a_type_that_is_not_sold_any_more_nothing_is_resolved() -> None:
+async def test_kubelet_settings_of_a_removed_type_are_not_resolved() -> None:
     fixture = await bootstrap_fixture()
     (instance_type,) = (
         given_type
@@ -88,7 +88,7 @@ async def test_of_a_type_that_is_not_sold_any_more_nothing_is_resolved() -> None
     assert fixture.resolver.kubelet(of_kubelet(kubeReserved={"cpu": "1"}), gone) == KubeletSettings()
 
 
-async def test_the_users_servers_win_over_the_clusters() -> None:
+async def test_dns_servers_of_the_class_override_those_of_the_cluster() -> None:
     """AWS-222"""
     fixture = await bootstrap_fixture()
     assert "10.100.0.10" in fixture.text(PLAIN)
@@ -97,8 +97,8 @@ async def test_the_users_servers_win_over_the_clusters() -> None:
     assert "10.100.0.10" not in own
 
 
-async def test_the_cluster_counts_as_it_is_now() -> None:
-    """AWS-026, AWS-248, AWS-T228: what is not known at the start may be found later."""
+async def test_current_cluster_settings_are_used() -> None:
+    """AWS-026, AWS-248, AWS-T228: settings unknown at startup can be discovered later."""
     fixture = await bootstrap_fixture()
     fixture.cluster = replace(CLUSTER, service_cidr="")
     with pytest.raises(NodeClassNotReady, match="service CIDR"):
@@ -107,7 +107,7 @@ async def test_the_cluster_counts_as_it_is_now() -> None:
     assert "cidr: 10.100.0.0/16" in fixture.text(PLAIN)
 
 
-async def test_user_data_that_cannot_be_joined_is_told_by_the_class() -> None:
+async def test_invalid_user_data_names_the_class() -> None:
     """AWS-250, AWS-T232"""
     fixture = await bootstrap_fixture()
     with pytest.raises(LaunchFailed, match=r"spec\.userData of EC2NodeClass default: ") as caught:
@@ -116,14 +116,14 @@ async def test_user_data_that_cannot_be_joined_is_told_by_the_class() -> None:
     assert fixture.user_data_sizes == {}
 
 
-async def test_the_size_of_user_data_is_told_per_class() -> None:
+async def test_the_size_of_user_data_is_reported_per_class() -> None:
     """AWS-225"""
     fixture = await bootstrap_fixture()
     text = fixture.text(PLAIN)
     assert fixture.user_data_sizes == {"default": len(text.encode())}
 
 
-async def test_a_trial_boots_with_what_a_launch_would() -> None:
+async def test_a_dry_run_has_the_user_data_of_a_launch() -> None:
     """AWS-115, AWS-221, AWS-490"""
     fixture = await bootstrap_fixture()
     (instance_type,) = (
@@ -142,8 +142,8 @@ async def test_a_trial_boots_with_what_a_launch_would() -> None:
     assert "karpenter.sh/unregistered" in launched
 
 
-async def test_a_trial_has_the_labels_and_taints_of_its_pool() -> None:
-    """E25: user data of a dry run is as long as that of a launch."""
+async def test_a_dry_run_has_the_labels_and_taints_of_its_node_pool() -> None:
+    """E25: user data of a dry run has the size of that of a launch."""
     fixture = await bootstrap_fixture()
     (instance_type,) = (
         given_type
@@ -162,7 +162,7 @@ async def test_a_trial_has_the_labels_and_taints_of_its_pool() -> None:
     assert {tag.value for tag in data.tag_specifications[0].tags if tag.key == labels.NODE_POOL} == {"default"}
 
 
-async def test_taints_and_pods_are_the_launchs_own() -> None:
+async def test_taints_and_max_pods_are_those_of_the_launch() -> None:
     """AWS-221, AWS-223"""
     fixture = await bootstrap_fixture()
     tainted = fixture.text(PLAIN, taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),), max_pods=17)
@@ -172,8 +172,8 @@ async def test_taints_and_pods_are_the_launchs_own() -> None:
     assert "maxPods: 10" in fixture.text(own, max_pods=17)
 
 
-async def test_an_instance_boots_with_the_labels_that_all_claims_of_its_pool_share() -> None:
-    """AWS-220, AWS-226: a label with a value per claim comes at registration, so it makes no launch template of its own."""
+async def test_user_data_has_the_labels_that_all_claims_of_a_pool_share() -> None:
+    """AWS-220, AWS-226: labels with a value per NodeClaim are added at registration, so they need no separate launch template."""
     fixture = await bootstrap_fixture()
     own = {labels.NODE_POOL: "default", "team": "a", "tier": "gold", "tenant": "t17", "drawn": "claim-1"}
     nodeclaim = NodeClaim(

@@ -1,4 +1,4 @@
-"""What cannot be had now, and for how long."""
+"""Unavailable offerings, and for how long they are unavailable."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SPOT = OfferingKey("spot", "m5.large", "zone-a")
 
 
 class Launches:
-    """A memory and its clock."""
+    """``UnavailableOfferings`` with a clock."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.memory = UnavailableOfferings(self.clock)
 
     def minutes_away(self, sold: OfferingKey = SPOT, reason: str = ICE) -> int:
-        """Mark it, and wait until it is back."""
+        """Mark an offering as unavailable, and advance the clock until it is available."""
         self.memory.mark_unavailable(sold, reason)
         for minute in range(1, 200):
             self.clock.advance(minutes=1)
@@ -33,13 +33,13 @@ class Launches:
         raise AssertionError("it never came back")
 
 
-def test_what_is_marked_is_back_after_three_minutes() -> None:
+def test_an_unavailable_offering_is_available_after_three_minutes() -> None:
     """AWS-375."""
     assert Launches().minutes_away() == 3
 
 
-def test_marking_again_begins_the_time_anew() -> None:
-    """AWS-375: also when many launches hear the same answer at once, it is three minutes."""
+def test_marking_an_offering_again_restarts_the_time() -> None:
+    """AWS-375: many launches with the same answer at once still give three minutes."""
     launches = Launches()
     for _ in range(20):
         launches.memory.mark_unavailable(SPOT, ICE)
@@ -47,13 +47,13 @@ def test_marking_again_begins_the_time_anew() -> None:
     assert launches.minutes_away() == 3
 
 
-def test_what_is_gone_again_and_again_stays_away_longer() -> None:
+def test_repeatedly_unavailable_offerings_stay_unavailable_longer() -> None:
     """AWS-375 Beyond."""
     launches = Launches()
     assert [launches.minutes_away() for _ in range(7)] == [3, 6, 12, 24, 48, 60, 60]
 
 
-def test_an_hour_in_stock_is_a_new_beginning() -> None:
+def test_an_hour_without_a_mark_resets_the_backoff() -> None:
     """AWS-375 Beyond."""
     launches = Launches()
     assert [launches.minutes_away(), launches.minutes_away()] == [3, 6]
@@ -61,14 +61,14 @@ def test_an_hour_in_stock_is_a_new_beginning() -> None:
     assert launches.minutes_away() == 3
 
 
-def test_each_way_to_buy_has_a_history_of_its_own() -> None:
+def test_each_offering_has_its_own_backoff() -> None:
     launches = Launches()
     launches.minutes_away()
     assert launches.minutes_away(OfferingKey("spot", "m5.large", "zone-b")) == 3
 
 
 @pytest.mark.parametrize("reason", ["VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"])
-def test_a_quota_is_no_stock_out(reason: str) -> None:
+def test_a_quota_error_does_not_increase_the_backoff(reason: str) -> None:
     """AWS-375 Beyond."""
     launches = Launches()
     assert [launches.minutes_away(reason=reason) for _ in range(3)] == [3, 3, 3]
@@ -100,14 +100,14 @@ def test_a_quota_is_no_stock_out(reason: str) -> None:
         (OfferingKey("spot", "m5.large", "zone-a", "pg-1"), SPOT, False),
     ],
 )
-def test_what_a_mark_covers(marked: OfferingKey, asked: OfferingKey, covered: bool) -> None:
+def test_the_scope_of_an_unavailability_mark(marked: OfferingKey, asked: OfferingKey, covered: bool) -> None:
     """AWS-375, AWS-376."""
     memory = Launches().memory
     memory.mark_unavailable(marked, ICE)
     assert memory.is_unavailable(asked) == covered
 
 
-def test_a_capacity_type_and_subnets_are_back_after_three_minutes() -> None:
+def test_a_capacity_type_and_subnets_are_available_after_three_minutes() -> None:
     """AWS-377, AWS-378."""
     launches = Launches()
     launches.memory.mark_capacity_type_unavailable("spot")
@@ -121,7 +121,7 @@ def test_a_capacity_type_and_subnets_are_back_after_three_minutes() -> None:
     assert not launches.memory.are_subnets_unavailable({"subnet-1"})
 
 
-def test_every_mark_and_every_end_moves_the_types_number() -> None:
+def test_every_mark_and_its_expiry_change_the_sequence_number_of_the_type() -> None:
     """AWS-379."""
     launches = Launches()
     numbers = [launches.memory.sequence_number("m5.large")]
@@ -136,7 +136,7 @@ def test_every_mark_and_every_end_moves_the_types_number() -> None:
     assert launches.memory.sequence_number("c5.large") > others[0]
 
 
-def test_what_is_marked_can_be_listed() -> None:
+def test_marks_can_be_listed() -> None:
     launches = Launches()
     launches.memory.mark_unavailable(SPOT, ICE)
     assert launches.memory.unavailable_offerings() == (SPOT,)
@@ -144,7 +144,7 @@ def test_what_is_marked_can_be_listed() -> None:
     assert launches.memory.unavailable_offerings() == ()
 
 
-def test_the_log_says_what_is_not_tried_and_why() -> None:
+def test_the_log_names_the_unavailable_offering_and_the_reason() -> None:
     """AWS-380."""
     with capture_logs() as logs:
         Launches().memory.mark_unavailable(OfferingKey("spot", "m5.large", "zone-a", "pg-1", "2"), ICE, "fleet-1")
@@ -164,7 +164,7 @@ def test_the_log_says_what_is_not_tried_and_why() -> None:
     ]
 
 
-def test_units_of_a_reservation_follow_launches_and_ends() -> None:
+def test_the_count_of_a_reservation_follows_launches_and_terminations() -> None:
     """AWS-T600."""
     units = ReservationAvailability(ManualClock())
     units.set_available_count("cr-1", 5)
@@ -174,7 +174,7 @@ def test_units_of_a_reservation_follow_launches_and_ends() -> None:
     assert units.available_count("cr-1") == 4
 
 
-def test_a_refused_reservation_is_empty_until_ec2_is_asked_again() -> None:
+def test_a_refused_reservation_is_full_until_ec2_is_read_again() -> None:
     """AWS-T601."""
     units = ReservationAvailability(ManualClock())
     units.set_available_count("cr-1", 5)
@@ -184,7 +184,7 @@ def test_a_refused_reservation_is_empty_until_ec2_is_asked_again() -> None:
     assert units.available_count("cr-1") == 2
 
 
-def test_a_reservation_nobody_counted_is_empty() -> None:
+def test_an_unknown_reservation_is_full() -> None:
     """AWS-600."""
     clock = ManualClock()
     units = ReservationAvailability(clock)

@@ -1,4 +1,4 @@
-"""What the documents tell people to write is accepted, and means what it says."""
+"""Manifests, settings and flags in the documentation are valid."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def objects() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("obj", tuple(objects()))
-def test_manifests_are_admitted_and_need_no_advice(obj: Any) -> None:
+def test_documented_manifests_are_admitted_without_warnings(obj: Any) -> None:
     kind = KINDS[obj["kind"]]
     assert crd_admission.admit(kind, obj) == ()
     convert = msgspec.convert(crd_admission.prune_and_default_object(kind, obj), kind.type)
     assert [str(finding) for finding in runtime_validation.advise_object(convert)] == []
 
 
-def test_a_class_as_users_write_it_is_admitted_unchanged() -> None:
-    """AWS-866: volumes, tags with a Name, and detailed monitoring come out of admission as they went in."""
+def test_a_typical_class_is_admitted_unchanged() -> None:
+    """AWS-866: admission does not change volumes, tags with a Name and detailed monitoring."""
     ebs = {
         "volumeSize": "30Gi",
         "volumeType": "gp3",
@@ -68,7 +68,7 @@ def test_a_class_as_users_write_it_is_admitted_unchanged() -> None:
     assert {name: stored["spec"][name] for name in spec} == spec
 
 
-def test_the_example_belongs_together() -> None:
+def test_the_objects_of_the_example_refer_to_each_other() -> None:
     node_class, pool = yaml.safe_load_all(EXAMPLE)
     assert pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] == node_class["metadata"]["name"]
     assert pool["metadata"]["annotations"] == {interruption_handling.SCHEDULED_CHANGES_ANNOTATION: "within-budgets"}

@@ -1,4 +1,4 @@
-"""The provider put together: from a class to machines and back, and what it survives (AWS chapters 1 to 11)."""
+"""The wired provider with the double: startup, launch, termination, drift and prices (AWS chapters 1 to 11)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PROFILES = "instanceprofile.garbagecollection"
 
 
 async def m5_larges(process: ProviderProcess) -> list[InstanceType]:
-    """The one type most tests buy, as it is sold now."""
+    """The instance type m5.large with its current offerings."""
     return [
         instance_type
         for instance_type in await process.cloud.provider.instance_types(pool())
@@ -59,11 +59,13 @@ def instance_id(instance: Instance) -> str:
     return instance.provider_id.rpartition("/")[2]
 
 
-# -- the start -------------------------------------------------------------------------------------------------------------
+# -- startup ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account: AwsSession, seeds: Seeds) -> None:
-    """AWS-004, AWS-T011: no price list, no collecting of profiles."""
+async def test_in_an_isolated_vpc_public_services_are_not_called(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
+    """AWS-004, AWS-T011: no price list, no garbage collection of instance profiles."""
     async with provider_process(aws, account, isolated_vpc=True) as process:
         await process.ready_class()
         assert PROFILES not in process.controllers
@@ -72,8 +74,8 @@ async def test_an_isolated_vpc_leaves_public_services_alone(aws: Double, account
         assert {offering.price_per_hour for offering in m5_large.offerings} == {0.03, 0.096}
 
 
-async def test_everything_that_runs_has_its_name(aws: Double, account: AwsSession, seeds: Seeds) -> None:
-    """AWS-007, AWS-T012: without a queue nobody listens to one, but machines' health is always looked at."""
+async def test_every_controller_has_its_name(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+    """AWS-007, AWS-T012: without a queue there is no interruption controller; instance status is always checked."""
     async with provider_process(aws, account) as process:
         controllers = process.controllers.keys()
     assert PROFILES in controllers
@@ -83,7 +85,9 @@ async def test_everything_that_runs_has_its_name(aws: Double, account: AwsSessio
         assert "interruption" in process.controllers
 
 
-async def test_without_types_the_process_does_not_begin(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_without_instance_types_the_process_does_not_start(
+    aws: Double, account: AwsSession, seeds: Seeds
+) -> None:
     """AWS-024, AWS-283"""
     process = await unhydrated(aws, account)
     process.catalog.failing["offerings"] = REFUSED
@@ -91,7 +95,7 @@ async def test_without_types_the_process_does_not_begin(aws: Double, account: Aw
         await process.cloud.hydrate()
 
 
-async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
+async def test_without_prices_the_process_starts_with_the_packaged_ones_and_retries(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-366, AWS-367"""
@@ -108,10 +112,10 @@ async def test_without_prices_it_begins_with_the_packaged_ones_and_asks_again(
     rounds.cancel()
 
 
-# -- machines --------------------------------------------------------------------------------------------------------------
+# -- instances -------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_instance_from_claim_to_end(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_an_instance_from_launch_to_termination(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-465 to AWS-468, AWS-520 to AWS-527"""
     async with provider_process(aws, account) as process:
         ready_class = await process.ready_class()
@@ -136,7 +140,7 @@ async def test_an_instance_from_claim_to_end(aws: Double, account: AwsSession, s
         assert (seen.provider_id, seen.image_id, seen.terminating) == (instance.provider_id, instance.image_id, False)
         assert [instance.provider_id for instance in await provider.list()] == [instance.provider_id]
         await provider.delete(instance.provider_id)
-        await process.until(lambda: _ends(aws), "the machine ending")
+        await process.until(lambda: _ends(aws), "the instance terminating")
         with pytest.raises(InstanceNotFound):
             await _gone(process, instance)
 
@@ -150,10 +154,10 @@ async def _gone(process: ProviderProcess, instance: Instance) -> None:
         await process.cloud.provider.delete(instance.provider_id)
 
 
-async def test_an_instance_just_bought_is_known_before_its_claim_names_it(
+async def test_a_new_instance_is_known_before_its_claim_has_its_provider_id(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
-    """AWS-655: an interruption that comes so soon is not taken for somebody else's."""
+    """AWS-655: an early interruption is not treated as that of another cluster."""
     async with provider_process(aws, account) as process:
         await process.ready_class()
         asked = await process.kube.create(NODE_CLAIM, claim("one", "m5.large"))
@@ -165,7 +169,7 @@ async def test_an_instance_just_bought_is_known_before_its_claim_names_it(
         assert process.cloud._cluster_view.claim_of("i-other") is None
 
 
-async def test_an_instance_of_a_pool_and_class_that_are_gone_is_listed_all_the_same(
+async def test_an_instance_of_a_deleted_pool_and_class_is_still_listed(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
     """AWS-525, AWS-T527: without capacity."""
@@ -178,7 +182,7 @@ async def test_an_instance_of_a_pool_and_class_that_are_gone_is_listed_all_the_s
         assert listed.labels[labels.NODE_POOL] == "default"
 
 
-async def test_a_claim_of_a_missing_class_is_given_up_and_told(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_a_claim_of_a_missing_class_fails_with_an_event(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-410"""
     async with provider_process(aws, account) as process:
         with pytest.raises(InsufficientCapacity, match="EC2NodeClass default does not exist"):
@@ -186,10 +190,10 @@ async def test_a_claim_of_a_missing_class_is_given_up_and_told(aws: Double, acco
         assert ("Warning", "one", "NodeClassNotResolved") in process.events.events
 
 
-async def test_what_cannot_be_had_is_not_asked_for_again_at_once(
+async def test_an_unavailable_offering_is_not_requested_again_at_once(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
-    """AWS-375, AWS-453, AWS-T417: an answer of the fleet reaches the lists of the pools."""
+    """AWS-375, AWS-453, AWS-T417: the error of the fleet changes the offerings of NodePools."""
     async with provider_process(aws, account) as process:
         await process.ready_class()
         for zone in seeds.subnets:
@@ -201,7 +205,7 @@ async def test_what_cannot_be_had_is_not_asked_for_again_at_once(
         assert kinds == {labels.SPOT}
 
 
-async def test_instances_are_tagged_once_their_node_is_known(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_instances_are_tagged_once_their_node_exists(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-530 to AWS-532, AWS-T528"""
     async with provider_process(aws, account) as process:
         await process.ready_class()
@@ -220,10 +224,10 @@ def _annotations(process: ProviderProcess, name: str) -> dict[str, str]:
     return dict(nodeclaim.metadata.annotations) if nodeclaim is not None else {}
 
 
-async def test_an_instance_without_a_claim_goes_with_its_node(
+async def test_an_instance_without_a_claim_is_terminated_with_its_node(
     aws: Double, account: AwsSession, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AWS-536, AWS-T524: the Node is found though no claim names the machine."""
+    """AWS-536, AWS-T524: the Node is found although no NodeClaim has the instance."""
     monkeypatch.setattr("karpenter.providers.aws.instance.instance_controllers.MIN_GARBAGE_AGE", NO_AGE)
     async with provider_process(aws, account) as process:
         await process.ready_class()
@@ -238,10 +242,10 @@ async def test_an_instance_without_a_claim_goes_with_its_node(
         assert _ends(aws)
 
 
-async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(
+async def test_a_launch_continues_after_the_timeout_of_its_caller(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
-    """OPS-733, AWS-750: asked again, it is the same machine."""
+    """OPS-733, AWS-750: a second call returns the same instance."""
     async with provider_process(aws, account) as process:
         await process.ready_class()
         impatient = TimeoutProvider(process.cloud.provider, 0.3)
@@ -254,10 +258,10 @@ async def test_a_purchase_goes_on_when_the_caller_has_no_more_time(
     assert process.carried_out("CreateFleet") == 1
 
 
-async def test_what_is_cheapest_by_overlays_is_asked_for_first_and_then_anything(
+async def test_the_cheapest_offerings_by_overlays_are_requested_first_and_then_all(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
-    """AWS-417, AWS-443, SCH-760: one machine in the end, whichever of the two purchases made it."""
+    """AWS-417, AWS-443, SCH-760: there is one instance, from the first or the second launch."""
     async with provider_process(aws, account) as process:
         await process.ready_class()
         for zone in seeds.subnets:
@@ -294,8 +298,8 @@ def _types(configs: list[Any]) -> set[str]:
     return {way["InstanceType"] for config in configs for way in config["Overrides"]}
 
 
-async def test_a_wave_of_launches_reads_the_watched_class(aws: Double, account: AwsSession, seeds: Seeds) -> None:
-    """AWS-411, AWS-750: not once a claim, and what is not fit to launch from is read again before it is refused."""
+async def test_a_burst_of_launches_reads_the_watched_class(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+    """AWS-411, AWS-750: not once per NodeClaim; a class that is not ready is read again before the launch is refused."""
     async with provider_process(aws, account) as process:
         await process.ready_class()
         asked = [await process.kube.create(NODE_CLAIM, claim(f"c{number}", "m5.large")) for number in range(20)]
@@ -322,10 +326,10 @@ class Reads:
 # -- drift -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_instance_is_what_its_class_says_until_the_class_changes(
+async def test_an_instance_does_not_drift_until_its_class_changes(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
-    """AWS-560, AWS-570: and then it is told what changed."""
+    """AWS-560, AWS-570: the drift message names the change."""
     async with provider_process(aws, account) as process:
         await process.ready_class()
         await process.kube.create(NODE_POOL, pool())
@@ -348,7 +352,7 @@ def _class_hash(process: ProviderProcess) -> str:
 # -- prices ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_overlay_prices_what_ec2_has_no_price_of(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_an_overlay_prices_a_type_without_an_ec2_price(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-356, AWS-T363"""
     async with provider_process(aws, account, node_overlay=True) as process:
         await process.ready_class()
@@ -373,7 +377,7 @@ async def _is_priced(process: ProviderProcess, name: str, price: float) -> bool:
     return any(offering.price_per_hour == price and offering.available for offering in instance_type.offerings)
 
 
-async def test_the_names_of_the_cluster_reach_the_instances(aws: Double, account: AwsSession, seeds: Seeds) -> None:
+async def test_instances_have_the_tags_with_the_cluster_name(aws: Double, account: AwsSession, seeds: Seeds) -> None:
     """AWS-065, AWS-446"""
     async with provider_process(aws, account) as process:
         await process.ready_class()
@@ -389,10 +393,10 @@ async def test_the_names_of_the_cluster_reach_the_instances(aws: Double, account
     assert ours.items() <= tags.items()
 
 
-async def test_the_kubelet_of_a_v1beta1_pool_counts_before_that_of_its_class(
+async def test_the_kubelet_settings_of_a_v1beta1_pool_override_those_of_its_class(
     aws: Double, account: AwsSession, seeds: Seeds
 ) -> None:
-    """API-735, API-A03: in what a type holds, and in the user data of its instances."""
+    """API-735, API-A03: in the capacity of types, and in user data."""
     own = {"compatibility.karpenter.sh/v1beta1-kubelet-conversion": '{"maxPods":17}'}
     async with provider_process(aws, account) as process:
         await process.ready_class()

@@ -1,4 +1,4 @@
-"""The start on AWS: what it finds out, from where, and what ends it (AWS §1.2)."""
+"""Startup on AWS: discovery of the cluster, and startup errors (AWS §1.2)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EKS = EksCluster(
 
 @dataclass
 class FakeAws:
-    """An account and an API server that say what the test wants them to."""
+    """Fakes of an AWS account and an API server."""
 
     eks: EksCluster | AwsError = EKS
     opened: AwsError | None = None
@@ -94,7 +94,7 @@ async def refusal(starting: Awaitable[object]) -> str:
     return str(caught.value)
 
 
-async def test_what_settings_do_not_say_is_found_out() -> None:
+async def test_missing_settings_are_discovered() -> None:
     """AWS-019 to AWS-021, AWS-025, AWS-026, AWS-T008, AWS-T010."""
     aws = FakeAws(version="1.33+")
     aws.service("kube-dns", "10.100.0.10")
@@ -110,7 +110,7 @@ async def test_what_settings_do_not_say_is_found_out() -> None:
     assert aws.asked == ["prod"], "EKS is asked once for everything"
 
 
-async def test_what_settings_say_is_not_asked_for() -> None:
+async def test_configured_settings_are_not_discovered() -> None:
     """AWS-002, AWS-003; the settings that serve clusters without EKS."""
     aws = FakeAws(eks=AwsError("AccessDeniedException", "no"))
     settings = replace(
@@ -127,7 +127,7 @@ async def test_what_settings_say_is_not_asked_for() -> None:
     assert aws.asked == []
 
 
-async def test_a_dns_address_of_ipv6_makes_the_cluster_one() -> None:
+async def test_an_ipv6_dns_address_makes_an_ipv6_cluster() -> None:
     """AWS-020, AWS-T009."""
     aws = FakeAws()
     aws.service("kube-dns", "fd01:99f0:d47b::a")
@@ -142,14 +142,14 @@ async def test_dns_is_found_by_its_label_where_it_has_another_name() -> None:
     assert (await aws.start()).cluster.dns_ip == "10.0.0.53"
 
 
-async def test_dns_that_is_not_found_is_logged_and_stops_nothing() -> None:
+async def test_a_missing_dns_service_is_logged_and_does_not_stop_the_start() -> None:
     """AWS-020."""
     with capture_logs() as lines:
         assert (await FakeAws().start()).cluster.dns_ip == ""
     assert [line for line in lines if "unable to detect the IP of the kube-dns service" in line["event"]]
 
 
-async def test_services_nobody_may_read_stop_nothing() -> None:
+async def test_services_that_cannot_be_read_do_not_stop_the_start() -> None:
     """AWS-020."""
     aws = FakeAws()
     aws.server.inject_fault(Forbidden("no"), plural="services")
@@ -215,22 +215,20 @@ async def test_the_version_of_a_managed_control_plane_comes_from_eks() -> None:
         ),
     ],
 )
-async def test_what_stands_in_the_way_is_told_in_one_line(
-    aws: FakeAws, settings: AwsSettings, parts: tuple[str, ...]
-) -> None:
+async def test_a_startup_error_is_one_line(aws: FakeAws, settings: AwsSettings, parts: tuple[str, ...]) -> None:
     message = await refusal(aws.start(settings))
     for part in parts:
         assert part in message
 
 
-async def test_shifted_zones_are_known_by_the_clusters_arn() -> None:
+async def test_zonal_shifts_are_read_by_the_cluster_arn() -> None:
     """AWS-022."""
     aws = FakeAws()
     assert (await aws.start(replace(SETTINGS, enable_zonal_shift=True))).cluster.arn == "arn:prod"
     assert aws.asked == ["prod", "arn:prod"]
 
 
-async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> None:
+async def test_an_upgrade_is_noticed_and_an_unsupported_version_is_logged_once() -> None:
     """AWS-025, K15-A11: 1.26 to 1.37."""
     aws = FakeAws(version="1.37")
     with capture_logs() as lines:
@@ -244,8 +242,8 @@ async def test_an_upgrade_is_noticed_and_an_unsupported_version_told_once() -> N
     assert [line["version"] for line in warnings] == ["1.38"]
 
 
-async def test_a_service_cidr_that_could_not_be_had_is_asked_for_again() -> None:
-    """AWS-026: what EKS could not say at the start it may say later."""
+async def test_a_service_cidr_that_could_not_be_read_is_read_again() -> None:
+    """AWS-026: a CIDR that is unknown at startup can be read later."""
     aws = FakeAws(eks=AwsError("Timeout", "late"))
     facts = await aws.start(replace(SETTINGS, cluster_endpoint="https://x"))
     assert facts.cluster.service_cidr == ""

@@ -1,4 +1,4 @@
-"""The provider put together, in one process over the double: what it logs, counts and asks for in the life of a machine."""
+"""The wired provider on the double: its log lines, metrics and AWS calls during the life of an instance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from support.metrics_scrape import Scrape
 SETTINGS = AwsSettings(cluster_name="prod", interruption_queue="prod", eks_control_plane=True)
 TAGGED = {"karpenter.sh/discovery": "test"}
 
-#: AWS-792, AWS-368, AWS-380: what operators search logs for, and the keys that stand beside it.
+#: AWS-792, AWS-368, AWS-380: log lines that operators search for, with their keys.
 LINES = {
     "discovered instance types": {"count"},
     "discovered offerings for instance types": {"instance-type-count"},
@@ -55,7 +55,7 @@ LINES = {
     "initiating delete from interruption message": {"messageKind", "action"},
     "garbage collected cloudprovider instance": {"provider-id"},
 }
-#: AWS-780 to AWS-788: what has been counted by the end of the story. (``test_metrics_page`` knows what is declared.)
+#: AWS-780 to AWS-788: metrics with samples at the end of the test. (``test_metrics_page`` checks the declared ones.)
 SERIES = (
     "karpenter_cloudprovider_instance_type_offering_available",
     "karpenter_cloudprovider_instance_type_offering_price_estimate",
@@ -74,14 +74,14 @@ SERIES = (
     "aws_sdk_go_request_attempt_total",
     "aws_sdk_go_request_attempt_duration_seconds_count",
 )
-#: What the story buys and what a launch leaves out: reading all that EC2 sells takes seconds.
+#: The instance types of the test: reading all types takes seconds.
 _SOLD = frozenset({"c5.large", "m5.large", "m5.xlarge", "m5.metal"})
-#: Calls of the mailbox that tests put messages into.
+#: Calls of the queue helper of the tests.
 _BY_THE_TEST = {"sqs:SendMessage", "sqs:GetQueueAttributes"}
 
 
 class Ahead:
-    """A clock that is two minutes ahead of the double's, so that no machine is too young for anything."""
+    """A clock two minutes ahead of the double's, so that instances are old enough for garbage collection."""
 
     def now(self) -> datetime:
         return datetime.now(UTC) + timedelta(minutes=2)
@@ -89,7 +89,7 @@ class Ahead:
 
 @asynccontextmanager
 async def provider_process(aws: Double, kube: MemoryKube) -> AsyncIterator[ProviderProcess]:
-    """A process that sees; unlike that of other tests it asks the double what is sold, and counts its calls."""
+    """A process with running informers; unlike other tests it reads instance types from the double."""
     metrics = Metrics()
     account = AwsSession(SdkMetrics(metrics))
 
@@ -110,7 +110,7 @@ async def provider_process(aws: Double, kube: MemoryKube) -> AsyncIterator[Provi
 
 
 async def launched(process: ProviderProcess, name: str) -> str:
-    """A claim launched, as the claim shows it; its machine's id."""
+    """Launch a NodeClaim and write its status; return its provider id."""
     asked = claim(name, "c5.large", "m5.large", "m5.metal")
     instance = await process.cloud.provider.create(await process.kube.create(NODE_CLAIM, asked))
     change: Any = {"metadata": {"labels": dict(instance.labels)}}
@@ -131,7 +131,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
         yield running
 
 
-async def test_the_life_of_an_instance_is_logged_counted_and_permitted(aws: Double) -> None:
+async def test_an_instance_life_cycle_has_its_log_lines_metrics_and_permissions(aws: Double) -> None:
     """AWS-780 to AWS-788, AWS-792, AWS-T700, AWS-T701, AWS-T781, AWS-536, AWS-657"""
     seeds = seed(aws)
     aws.control.add_cluster("prod", "https://prod.eks", "Q0E=", "1.35")
@@ -180,12 +180,12 @@ async def test_the_life_of_an_instance_is_logged_counted_and_permitted(aws: Doub
 
 
 def _keys(lines: list[Any], text: str) -> set[str]:
-    """Keys of the lines of a text."""
+    """Keys of the log lines with a text."""
     return {key for line in lines if line["event"] == text for key in line}
 
 
 def _tags(parameters: Any) -> dict[str, str]:
-    """What a launch template itself is tagged with."""
+    """Tags of the launch template itself."""
     given = (
         parameter for parameter in parameters["TagSpecifications"] if parameter["ResourceType"] == "launch-template"
     )

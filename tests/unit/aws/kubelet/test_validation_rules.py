@@ -1,4 +1,4 @@
-"""What is told about kubelet settings, rule by rule."""
+"""Validation rules of kubelet settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GRACE = {"memory.available": "1m30s"}
         pytest.param({"memoryThrottlingFactor": 0.9, "featureGates": {"A": True}}, id="AWS-139 numbers and flags"),
     ],
 )
-def test_settings_a_kubelet_takes_are_not_objected_to(kubelet: dict[str, object]) -> None:
+def test_valid_kubelet_settings_are_accepted(kubelet: dict[str, object]) -> None:
     """API-358: every real field of a KubeletConfiguration is admitted."""
     assert kubelet_violations(kubelet) == ()
 
@@ -82,7 +82,7 @@ def test_settings_a_kubelet_takes_are_not_objected_to(kubelet: dict[str, object]
         pytest.param({"maxPods": 2**31}, ["maxPods"], id="AWS-137 beyond what the kubelet counts"),
     ],
 )
-def test_a_violation_is_told_with_its_field(kubelet: dict[str, object], words: list[str]) -> None:
+def test_a_violation_names_its_field(kubelet: dict[str, object], words: list[str]) -> None:
     """Every field of the kubelet has its own check.
 
     API-351, API-352, API-353, API-354, API-356, API-359, API-S168, API-S169, API-S170
@@ -91,15 +91,15 @@ def test_a_violation_is_told_with_its_field(kubelet: dict[str, object], words: l
     assert all(word in kubelet_violation for word in words), kubelet_violation
 
 
-def test_all_violations_are_told_together_but_a_wrong_type_alone() -> None:
-    """AWS-101, AWS-130. API-360: all findings come together."""
+def test_all_violations_are_reported_together_but_a_wrong_type_alone() -> None:
+    """AWS-101, AWS-130. API-360: all findings are reported together."""
     broken = {"unknown": 1, "maxPods": -1, "kubeReserved": {"pods": "1"}}
     assert len(kubelet_violations(broken)) == 3
     assert kubelet_violations(broken | {"podsPerCore": "x"}) == ("podsPerCore: expected int, got str",)
 
 
 @pytest.mark.parametrize("family", ["AL2", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025"])
-def test_families_told_by_flags_refuse_what_they_have_no_flag_for(family: str) -> None:
+def test_families_with_kubelet_flags_refuse_settings_without_a_flag(family: str) -> None:
     """AWS-T099, AWS-T100, AWS-138, API-361: the condition names the fields."""
     assert unsupported_settings(family, {"clusterDNS": ["10.0.0.10"], "maxPods": 10, "cpuCFSQuota": False}) == ()
     assert unsupported_settings(family, {"cpuManagerPolicy": None}) == ()
@@ -119,7 +119,7 @@ def test_only_bottlerocket_has_no_pods_per_core() -> None:
 
 
 @pytest.mark.parametrize("family", ["AL2023", "Custom"])
-def test_families_with_a_configuration_of_their_own_heed_every_field(family: str) -> None:
+def test_families_with_a_kubelet_configuration_support_every_field(family: str) -> None:
     """AWS-138."""
     assert (
         unsupported_settings(family, {"cpuManagerPolicy": "static", "clusterDNS": ["a", "b"], "podsPerCore": 3}) == ()
@@ -133,14 +133,14 @@ def test_every_text_of_max_pods_is_an_expression_and_of_the_reserved_maps_what_i
     assert expression_settings({"maxPods": 110}) == {}
 
 
-def test_expressions_that_can_never_be_computed_are_told_with_their_path() -> None:
+def test_expressions_that_cannot_be_evaluated_are_reported_with_their_path() -> None:
     """AWS-T102, AWS-103."""
     kubelet = {"maxPods": "vcpus *", "kubeReserved": {"memory": "memory_mib * 0.05", "cpu": "vcpus"}}
     actual = expression_faults(kubelet)
     assert [text.partition(":")[0] for text in actual] == ["maxPods", "kubeReserved.memory"]
 
 
-def test_an_expression_is_judged_on_every_type() -> None:
+def test_an_expression_is_checked_on_every_type() -> None:
     """AWS-107, AWS-T103."""
     kubelet = {"kubeReserved": {"cpu": "100 / (vcpus - 16)", "memory": "vcpus"}, "maxPods": "12 - vcpus"}
     assert expression_failures(kubelet, [SMALL])[0].startswith("kubeReserved.cpu: yields -7")
@@ -152,7 +152,7 @@ def test_an_expression_is_judged_on_every_type() -> None:
     assert expression_failures({"kubeReserved": {"cpu": "vcpus"}}, [SMALL, LARGE]) == ()
 
 
-def test_reserved_expressions_are_judged_with_the_pods_the_class_sets() -> None:
+def test_reserved_expressions_are_checked_with_the_pods_of_the_class() -> None:
     """AWS-113."""
     reserved = {"kubeReserved": {"cpu": "20 - max_pods"}}
     assert expression_failures(reserved | {"maxPods": 10}, [LARGE]) == ()

@@ -1,4 +1,4 @@
-"""What kubelet settings come to on an instance type."""
+"""Kubelet settings resolved for an instance type."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def kube_reserved(**values: object) -> dict[str, str]:
     return dict(resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=True).kube_reserved)
 
 
-def test_nothing_set_means_nothing_resolved() -> None:
+def test_without_settings_nothing_is_resolved() -> None:
     assert resolve_kubelet_settings({}, M5_XLARGE, expressions=True) == KubeletSettings()
 
 
-def test_static_settings_are_taken_as_they_are() -> None:
+def test_static_settings_are_unchanged() -> None:
     kubelet = {
         "maxPods": 20,
         "podsPerCore": 3,
@@ -71,7 +71,7 @@ def test_an_expression_reserves_in_the_unit_of_its_resource(name: str, expressio
     assert kube_reserved(**{name: expression}) == {name.replace("_", "-"): quantity}
 
 
-def test_reserved_maps_see_the_resolved_pods_and_max_pods_the_default_ones() -> None:
+def test_reserved_expressions_use_the_resolved_pods_and_max_pods_uses_the_default() -> None:
     """AWS-113."""
     kubelet = {"maxPods": "max_pods * 2", "systemReserved": {"memory": "max_pods * 16"}}
     resolved = resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=True)
@@ -88,7 +88,7 @@ def test_reserved_maps_see_the_resolved_pods_and_max_pods_the_default_ones() -> 
         pytest.param(False, {"podsPerCore": 5}, "928Mi", id="a kubelet that does not know it"),
     ],
 )
-def test_reserved_maps_see_as_many_pods_as_the_node_will_run(
+def test_reserved_expressions_use_the_number_of_pods_that_the_node_can_run(
     applies: bool, kubelet: dict[str, object], memory: str
 ) -> None:
     """AWS-113, AWS-300: podsPerCore bounds the pods, so it bounds what is reserved for them."""
@@ -99,7 +99,7 @@ def test_reserved_maps_see_as_many_pods_as_the_node_will_run(
     assert resolved.kube_reserved == {"memory": memory}
 
 
-def test_with_the_gate_off_expressions_are_ignored_and_static_neighbours_hold() -> None:
+def test_with_the_gate_off_expressions_are_ignored_and_static_entries_apply() -> None:
     """AWS-129."""
     kubelet = {"maxPods": "110", "kubeReserved": {"cpu": "vcpus * 10", "memory": "1Gi"}}
     assert resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=False) == KubeletSettings(
@@ -110,7 +110,7 @@ def test_with_the_gate_off_expressions_are_ignored_and_static_neighbours_hold() 
 @pytest.mark.parametrize(
     "expression", ["vcpus / 0", "vcpus - 100", "0.0 / 0.0", "1.0 / 0.0", "memory_mib * 0.05", "'a'"]
 )
-def test_a_failing_or_negative_entry_is_dropped_with_a_log_line_and_its_neighbours_hold(
+def test_a_failing_or_negative_entry_is_dropped_with_a_log_line_and_other_entries_apply(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AWS-112, AWS-114."""
@@ -120,7 +120,7 @@ def test_a_failing_or_negative_entry_is_dropped_with_a_log_line_and_its_neighbou
     assert [(line["field"], line["expression"]) for line in lines] == [("cpu", expression)]
 
 
-def test_pods_are_between_none_and_what_the_kubelet_can_count() -> None:
+def test_max_pods_is_between_zero_and_the_kubelet_limit() -> None:
     """AWS-114."""
     assert resolve_max_pods("2147483647", M5_XLARGE) == 2147483647
     for expression in ("2147483648", "-1", "1e300"):
@@ -144,17 +144,17 @@ def test_pods_are_between_none_and_what_the_kubelet_can_count() -> None:
         pytest.param("1" + "+1" * 20_000, "40001 characters long", id="long enough to exhaust the evaluator's stack"),
     ],
 )
-def test_the_fault_of_an_expression_is_told(expression: str, words: str) -> None:
+def test_the_error_of_an_expression_is_reported(expression: str, words: str) -> None:
     """AWS-103."""
     assert words in expression_fault(expression).lower()
 
 
-def test_an_expression_of_the_greatest_length_does_no_harm_whatever_its_depth() -> None:
+def test_an_expression_of_maximum_length_is_safe_at_any_depth() -> None:
     assert expression_fault("1" + "+1" * 1023) == ""
     assert "parse" in expression_fault("(" * 1023 + "1" + ")" * 1023)
 
 
-def test_a_division_by_zero_is_no_fault_of_the_expression_as_such() -> None:
+def test_a_division_by_zero_is_found_on_types_and_not_in_the_expression() -> None:
     """AWS-T103: it is found on the types (AWS-107)."""
     assert expression_fault("vcpus / (vcpus - 2)") == ""
 
@@ -167,5 +167,5 @@ def test_a_division_by_zero_is_no_fault_of_the_expression_as_such() -> None:
         {"maxPods": 1.5, "kubeReserved": {"cpu": True}, "evictionHard": None},
     ],
 )
-def test_settings_of_the_wrong_kind_are_left_out(kubelet: dict[str, object]) -> None:
+def test_settings_of_the_wrong_type_are_left_out(kubelet: dict[str, object]) -> None:
     assert resolve_kubelet_settings(kubelet, M5_XLARGE, expressions=True) == KubeletSettings()

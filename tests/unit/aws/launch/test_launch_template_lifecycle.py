@@ -1,4 +1,4 @@
-"""Launch templates: how long they live (AWS §10)."""
+"""Creation, reuse and deletion of launch templates (AWS §10)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def data_of(user_data: bytes = b"") -> LaunchTemplateData:
 WANTED = launch_template_content(data_of(), {aws_labels.CLUSTER_TAG: "c", aws_labels.NODE_CLASS: "default"})
 
 
-def test_a_template_is_made_once_and_found_by_others() -> None:
+def test_a_launch_template_is_created_once_and_reused() -> None:
     """AWS-T480, AWS-482."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -49,7 +49,7 @@ def test_a_template_is_made_once_and_found_by_others() -> None:
     run_scenario(scenario)
 
 
-def test_a_template_made_by_a_call_whose_answer_was_lost_is_as_good() -> None:
+def test_a_launch_template_of_a_call_whose_answer_was_lost_is_used() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         environment.ec2.faults["CreateLaunchTemplate"] = [
             AwsError("InvalidLaunchTemplateName.AlreadyExistsException", "it exists")
@@ -59,7 +59,7 @@ def test_a_template_made_by_a_call_whose_answer_was_lost_is_as_good() -> None:
     run_scenario(scenario)
 
 
-def test_templates_stay_while_they_are_used_and_go_hours_later() -> None:
+def test_launch_templates_stay_while_they_are_used_and_are_deleted_hours_later() -> None:
     """AWS-T481 with the Beyond of AWS-483."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
@@ -76,8 +76,8 @@ def test_templates_stay_while_they_are_used_and_go_hours_later() -> None:
     run_scenario(scenario)
 
 
-def test_templates_beyond_the_share_of_the_quota_go_the_least_recently_used_first() -> None:
-    """Issue E24: an account may have 5000, and other clusters want theirs; one that a launch may be using stays."""
+def test_launch_templates_above_the_share_of_the_quota_are_deleted_least_recently_used_first() -> None:
+    """Issue E24: an account can have 5000, shared with other clusters; a template that a launch may use stays."""
     contents = [
         launch_template_content(
             data_of(user_data=str(number).encode()), {aws_labels.CLUSTER_TAG: "c", aws_labels.NODE_CLASS: "default"}
@@ -101,7 +101,7 @@ def test_templates_beyond_the_share_of_the_quota_go_the_least_recently_used_firs
     run_scenario(scenario)
 
 
-def test_templates_of_a_class_that_is_no_more_go_at_once() -> None:
+def test_launch_templates_of_a_deleted_class_are_deleted_at_once() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         await environment.templates.ensure(WANTED)
         assert await environment.templates.collect_garbage(["another"]) == (WANTED.name,)
@@ -110,8 +110,8 @@ def test_templates_of_a_class_that_is_no_more_go_at_once() -> None:
     run_scenario(scenario)
 
 
-def test_a_new_leader_knows_the_templates_there_are() -> None:
-    """AWS-484; a template it never used ages from then on."""
+def test_a_new_leader_knows_the_existing_launch_templates() -> None:
+    """AWS-484; the age of an unused template counts from then on."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
         await environment.templates.ensure(WANTED)
@@ -126,7 +126,7 @@ def test_a_new_leader_knows_the_templates_there_are() -> None:
     run_scenario(scenario)
 
 
-def test_after_the_end_of_a_class_one_of_its_name_makes_its_own_templates() -> None:
+def test_a_new_class_with_the_name_of_a_deleted_one_creates_its_own_launch_templates() -> None:
     async def scenario(environment: LaunchEnvironment) -> None:
         await environment.templates.ensure(WANTED)
         environment.ec2.templates.clear()
@@ -140,7 +140,7 @@ def test_after_the_end_of_a_class_one_of_its_name_makes_its_own_templates() -> N
     run_scenario(scenario)
 
 
-def test_a_template_that_is_gone_already_is_no_fault() -> None:
+def test_deleting_a_missing_launch_template_is_no_error() -> None:
     """AWS-T492."""
 
     async def scenario(environment: LaunchEnvironment) -> None:

@@ -1,4 +1,4 @@
-"""Every port once, over HTTP, against the double of AWS: names on the wire, pages, errors, lost answers, figures."""
+"""Every API client over HTTP against the double of AWS: field names, pages, errors, lost answers, metrics."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def launched_instance(account: AwsSession, seeds: Seeds, market: str = "on
     return answer.instances[0].instance_ids[0]
 
 
-# -- what is sold ---------------------------------------------------------------------------------------------------------------
+# -- types and prices -----------------------------------------------------------------------------------------------------------
 
 
 async def test_types_are_read_page_by_page(account: AwsSession, aws: Double) -> None:
@@ -135,7 +135,7 @@ async def test_products_of_the_price_list_are_texts_of_all_pages(account: AwsSes
     assert json.loads(products[0])["product"]["attributes"]["instanceType"]
 
 
-# -- what selectors find --------------------------------------------------------------------------------------------------------
+# -- selectors ------------------------------------------------------------------------------------------------------------------
 
 
 async def test_subnets_groups_and_images_are_found(account: AwsSession, seeds: Seeds) -> None:
@@ -180,7 +180,7 @@ async def test_reservations_and_placement_groups_are_read(account: AwsSession, a
 # -- launching ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_launch_template_lives_and_ends(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_a_launch_template_is_created_and_deleted(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     ec2 = account.services.ec2
     made = await template(account, seeds)
     (by_name,) = await ec2.describe_launch_templates(names=("nodes",))
@@ -194,7 +194,7 @@ async def test_a_launch_template_lives_and_ends(account: AwsSession, aws: Double
     assert error.is_not_found
 
 
-async def test_what_a_template_says_arrives_as_it_is_written(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_launch_template_data_is_sent_unchanged(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     await template(account, seeds)
     (call,) = aws.calls.of("CreateLaunchTemplate")
     sent = call.parameters["LaunchTemplateData"]
@@ -224,8 +224,8 @@ async def test_dry_runs_pass_or_are_refused(account: AwsSession, aws: Double, se
     assert (await refused_call(ec2.dry_run_fleet(fleet(seeds)), "UnauthorizedOperation")).is_unauthorized
 
 
-async def test_a_reboot_leaves_the_instance_what_it_is(account: AwsSession, seeds: Seeds) -> None:
-    """K15-A62, K15-A124: the same ID, and it is running; an ID that EC2 does not know is refused."""
+async def test_a_reboot_keeps_the_instance(account: AwsSession, seeds: Seeds) -> None:
+    """K15-A62, K15-A124: it has the same id and runs; an unknown id is refused."""
     ec2 = account.services.ec2
     await template(account, seeds)
     ((instance_id,),) = [bought.instance_ids for bought in (await ec2.create_fleet(fleet(seeds))).instances]
@@ -239,7 +239,7 @@ async def test_a_reboot_leaves_the_instance_what_it_is(account: AwsSession, seed
     ).is_not_found
 
 
-async def test_instances_are_bought_read_tagged_and_ended(account: AwsSession, seeds: Seeds) -> None:
+async def test_instances_are_launched_read_tagged_and_terminated(account: AwsSession, seeds: Seeds) -> None:
     ec2 = account.services.ec2
     await template(account, seeds)
     answer = await ec2.create_fleet(fleet(seeds))
@@ -263,7 +263,7 @@ async def test_instances_are_bought_read_tagged_and_ended(account: AwsSession, s
     assert change.current_state.name in ("shutting-down", "terminated")
 
 
-async def test_what_cannot_be_had_is_in_the_answer(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_unavailable_capacity_is_in_the_answer(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-T960."""
     await template(account, seeds)
     aws.control.fail_launches("InsufficientInstanceCapacity", capacity_type="spot")
@@ -281,7 +281,7 @@ async def test_an_unknown_instance_fails_the_whole_call(account: AwsSession, see
     assert error.is_not_found
 
 
-async def test_the_health_of_instances_is_read(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_the_status_of_instances_is_read(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-665."""
     ill = await launched_instance(account, seeds)
     impaired = Ec2Filter(name="instance-status.status", values=("impaired",))
@@ -295,7 +295,7 @@ async def test_the_health_of_instances_is_read(account: AwsSession, aws: Double,
     assert detail.impaired_since is not None
 
 
-async def test_console_output_is_text_the_latest_while_an_instance_runs_and_the_kept_one_afterwards(
+async def test_console_output_is_the_latest_while_an_instance_runs_and_the_stored_one_afterwards(
     account: AwsSession, aws: Double, seeds: Seeds
 ) -> None:
     """AWS-932."""
@@ -314,7 +314,7 @@ async def test_console_output_is_text_the_latest_while_an_instance_runs_and_the_
 # -- other services -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_profile_lives_and_ends(account: AwsSession, seeds: Seeds) -> None:
+async def test_an_instance_profile_is_created_and_deleted(account: AwsSession, seeds: Seeds) -> None:
     iam = account.services.iam
     made = await iam.create_instance_profile("own", "/karpenter/", {"a": "b"})
     assert (made.path, tag_map(made.tags)) == ("/karpenter/", {"a": "b"})
@@ -343,7 +343,7 @@ async def test_messages_are_received_and_deleted(account: AwsSession, aws: Doubl
     await queue.delete_message(url, message.receipt_handle)
 
 
-async def test_waiting_for_messages_keeps_nobody_else_waiting(account: AwsSession, aws: Double) -> None:
+async def test_waiting_for_messages_does_not_block_other_calls(account: AwsSession, aws: Double) -> None:
     sqs = client(aws, "sqs")
     url = sqs.create_queue(QueueName="empty")["QueueUrl"]
     waiting = asyncio.create_task(account.services.sqs.receive_messages(url))
@@ -368,34 +368,34 @@ async def test_a_cluster_and_its_shifts_are_read(account: AwsSession, aws: Doubl
     assert shift.expiry_time is not None
 
 
-async def test_we_are_somebody(account: AwsSession) -> None:
+async def test_the_caller_identity_is_read(account: AwsSession) -> None:
     assert (await account.services.sts.get_caller_identity()).startswith("arn:aws")
 
 
-# -- what goes wrong on the way -------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_probe_passes_and_says_when_it_is_refused(account: AwsSession, aws: Double) -> None:
+async def test_the_connectivity_probe_passes_and_reports_a_refusal(account: AwsSession, aws: Double) -> None:
     """AWS-018."""
     await account.probe()
     aws.control.deny("ec2:DescribeInstanceTypes")
     await refused_call(account.probe(), "UnauthorizedOperation")
 
 
-async def test_expired_credentials_are_told_with_what_to_do(account: AwsSession, aws: Double) -> None:
+async def test_expired_credentials_are_reported_with_the_fix(account: AwsSession, aws: Double) -> None:
     aws.control.expire_credentials()
     assert "renew them" in str(await refused_call(account.services.ec2.describe_subnets(()), "RequestExpired"))
     assert "renew them" in str(await refused_call(account.services.ssm.get_parameter("/x"), "ExpiredTokenException"))
 
 
-async def test_a_lost_answer_to_a_read_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_a_read_with_a_lost_answer_is_retried(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     aws.control.lose_answer("DescribeSubnets")
     assert len(await account.services.ec2.describe_subnets((DISCOVERY,))) == 3
     assert len(aws.calls.of("DescribeSubnets")) == 2
 
 
 @pytest.mark.parametrize("token", ["", "token-1"], ids=["without token", "with token"])
-async def test_a_lost_answer_to_a_fleet_is_told_and_nothing_bought_twice(
+async def test_a_lost_answer_to_a_fleet_is_reported_and_nothing_is_launched_twice(
     account: AwsSession, aws: Double, seeds: Seeds, token: str
 ) -> None:
     await template(account, seeds)
@@ -412,7 +412,7 @@ async def test_a_lost_answer_to_a_fleet_is_told_and_nothing_bought_twice(
         ]
 
 
-async def test_a_throttled_fleet_is_asked_for_again(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_a_throttled_fleet_is_retried(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-T961."""
     await template(account, seeds)
     aws.control.fail("CreateFleet", "RequestLimitExceeded", status=503, times=2)
@@ -420,14 +420,14 @@ async def test_a_throttled_fleet_is_asked_for_again(account: AwsSession, aws: Do
     assert len(aws.control.instances()) == 1
 
 
-async def test_our_pace_stays_below_what_ec2_grants(account: AwsSession, aws: Double, seeds: Seeds) -> None:
+async def test_our_rate_limits_stay_below_those_of_ec2(account: AwsSession, aws: Double, seeds: Seeds) -> None:
     """AWS-756."""
     aws.control.limit_rates()
     await asyncio.gather(*(account.services.ec2.describe_subnets((DISCOVERY,)) for _ in range(120)))
     assert {call.code for call in aws.calls.of("DescribeSubnets")} == {""}
 
 
-async def test_whoever_is_asked_hears_who_asks(aws: Double, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_have_our_user_agent(aws: Double, monkeypatch: pytest.MonkeyPatch) -> None:
     """AWS-017."""
     heard: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What we write is understood by readers written from what the images' boot programs accept, without a look at our writers."""
+"""Our user data, read by the independent readers of the double, which accept what the images' boot programs accept."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ IMAGES = {
         ("Windows2022", 'Write-Host "mine"'),
     ],
 )
-def test_an_instance_joins_with_the_labels_taints_and_pods_it_was_told(
+def test_an_instance_joins_with_the_configured_labels_taints_and_max_pods(
     family: str, custom: str, kubelet: dict[str, object]
 ) -> None:
     """AWS-220 to AWS-258"""

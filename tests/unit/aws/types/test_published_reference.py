@@ -1,4 +1,4 @@
-"""What the market makes of EC2's raw facts, against the published reference of all types."""
+"""Instance types computed from EC2's descriptions, compared with the published reference of all types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPES = Path(__file__).resolve().parents[4] / ".." / "shared" / "data" / "insta
 AWS = "karpenter.k8s.aws/instance-"
 MIB = ec2_capacity.MIB * res.ONE_UNIT
 
-#: Sizes of g4ad, which the double does not know: vCPUs, GiB, interfaces, addresses of each, GPUs, GB of local disk.
+#: Sizes of g4ad, which moto's data lacks: vCPUs, GiB, interfaces, addresses of each, GPUs, GB of local disk.
 G4AD = {
     "xlarge": (4, 16, 2, 4, 1, 150),
     "2xlarge": (8, 32, 2, 4, 1, 300),
@@ -38,7 +38,7 @@ G4AD = {
     "8xlarge": (32, 128, 4, 15, 2, 1200),
     "16xlarge": (64, 256, 8, 30, 4, 2400),
 }
-#: EC2 once said that these have all their interfaces on the default card; the reference is from that time.
+#: For these the reference has all interfaces on the default card, as EC2 described them at that time.
 ON_ONE_CARD = {"i7ie.48xlarge": 15, "i7ie.metal-48xl": 15, "i8ge.48xlarge": 24, "i8ge.metal-48xl": 24}
 
 
@@ -118,7 +118,7 @@ def _expected(row: dict[str, str]) -> tuple[int, ...]:
     return tuple(known.values())
 
 
-async def test_allocatable_of_every_published_type_comes_out_of_raw_facts() -> None:
+async def test_allocatable_resources_equal_the_published_reference() -> None:
     """AWS-T280: all rows of the reference, all columns ``alloc_``."""
     rows = _published()
     instance_types = await _made(list(rows))
@@ -131,8 +131,8 @@ async def test_allocatable_of_every_published_type_comes_out_of_raw_facts() -> N
     assert differing == {}
 
 
-async def test_branch_interfaces_of_the_reference_are_never_missed() -> None:
-    """AWS-T280, AWS-295: where the older reference has a figure, it is ours."""
+async def test_branch_interfaces_equal_the_published_reference() -> None:
+    """AWS-T280, AWS-295: the number equals that of the older reference, where it has one."""
     rows = {name: row for name, row in _published().items() if row["alloc_pod_eni"]}
     instance_types = await _made(list(rows))
     assert all(
@@ -165,10 +165,10 @@ LABELS = {
     "accelerator-count": "accelerator_count",
 }
 CLOCK = "cpu-sustained-clock-speed-mhz"
-#: Families of whose clock EC2 says something else than the older reference.
+#: Families for which EC2 reports another clock speed than the older reference.
 OTHER_CLOCK = frozenset({"c9g", "c9gd", "m9g", "m9gd", "i7i", "i7ie"})
 BANDWIDTH = "network-bandwidth"
-#: Types whose bandwidth in the reference is outdated: EC2 says otherwise, by more than rounding.
+#: Types whose bandwidth in the reference is outdated: EC2's value differs by more than rounding.
 OTHER_BANDWIDTH = frozenset(
     {
         *(f"g7.{size}" for size in ("2xlarge", "4xlarge", "8xlarge")),
@@ -176,11 +176,11 @@ OTHER_BANDWIDTH = frozenset(
         "i8g.metal-48xl",
     }
 )
-#: What the reference writes where nothing is known: there EC2 may know more, or the label is absent.
+#: Values of the reference for unknown data: EC2 may have a value, or the label is absent.
 UNKNOWN = {CLOCK: "0", BANDWIDTH: ""}
 
 
-async def test_labels_of_every_published_type_come_out_of_raw_facts() -> None:
+async def test_labels_equal_the_published_reference() -> None:
     """AWS-320: every column of the reference that is a label."""
     rows = {name: row for name, row in _published().items() if not name.startswith("g4ad.")}
     instance_types = await _made(list(rows))

@@ -39,7 +39,7 @@ _ANNOTATED = {"karpenter.k8s.aws/bootstrap": "kubeadm"}
 
 
 class _Templates(StaticLaunchInputs):
-    """User data that contains the token and nothing of the labels."""
+    """User data that contains the token and no labels."""
 
     def user_data(self, inputs: UserDataInputs) -> bytes:
         join = inputs.join
@@ -65,7 +65,7 @@ class Parameters:
 
 @dataclass
 class KubeadmEnvironment(LaunchEnvironment):
-    """A world whose classes join with kubeadm; ``characters`` are what random tokens are made of, in turn."""
+    """A launch environment whose classes join with kubeadm; ``characters`` replaces the random characters of tokens."""
 
     settings: BootstrapSettings = field(default_factory=BootstrapSettings)
     characters: Iterator[str] | None = None
@@ -80,7 +80,7 @@ class KubeadmEnvironment(LaunchEnvironment):
         super().restart()
 
     async def signed(self) -> None:
-        """What the token signer of the control plane does."""
+        """Sign cluster-info for all tokens, as the controller manager does."""
         while True:
             data = {f"jws-kubeconfig-{name.removeprefix('bootstrap-token-')}": "x" for name in await self.names()}
             await self.kube.patch(CONFIG_MAP, "cluster-info", {"data": data}, "kube-public")
@@ -108,7 +108,7 @@ def kubeadm_class(user_data: str = FIELD_REPORT, annotations: dict[str, str] = _
 def run_scenario(
     scenario: Callable[[KubeadmEnvironment], Awaitable[None]], settings: BootstrapSettings | None = None, **more: object
 ) -> None:
-    """Play a scene with a signer of tokens."""
+    """Run a scenario with a token signer."""
 
     async def main(clock: virtual.LoopClock) -> None:
         kube = MemoryKube(_server(clock))
@@ -127,7 +127,7 @@ def _data(secret: Secret) -> dict[str, str]:
     return {key: base64.b64decode(value).decode() for key, value in secret.data.items()}
 
 
-def test_a_launch_makes_one_secret_as_kubeadm_does() -> None:
+def test_a_launch_creates_one_secret_as_kubeadm_does() -> None:
     """AWS-905 to AWS-908, AWS-T919: the whole Secret; it expires after the TTL, in UTC, in seconds."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
@@ -174,7 +174,7 @@ def test_without_annotation_or_without_use_there_is_no_token(user_data: str, ann
     run_scenario(scenario)
 
 
-def test_a_token_goes_with_registration_and_with_a_launch_that_failed_for_good() -> None:
+def test_a_token_is_deleted_at_registration_and_after_a_permanent_launch_failure() -> None:
     """AWS-T902, AWS-T903, AWS-911."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
@@ -194,8 +194,8 @@ def test_a_token_goes_with_registration_and_with_a_launch_that_failed_for_good()
     run_scenario(scenario)
 
 
-def test_the_sweep_deletes_what_no_claim_needs() -> None:
-    """AWS-T904, AWS-911: claims that are gone, registered, or another of the same name lose it; a waiting one keeps it."""
+def test_garbage_collection_deletes_tokens_that_no_claim_needs() -> None:
+    """AWS-T904, AWS-911: NodeClaims that are deleted, registered or recreated lose it; a waiting NodeClaim keeps it."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
         claims = {name: await environment.claim(name) for name in ("gone", "registered", "renamed", "waiting")}
@@ -246,7 +246,7 @@ def test_each_claim_has_its_own_token_template_and_fleet() -> None:
 
 
 def test_claims_of_one_window_share_token_template_and_fleet() -> None:
-    """AWS-T907, AWS-916; the next window has another token, and the old one goes when nobody waits."""
+    """AWS-T907, AWS-916; the next window has another token, and the old one is deleted when no NodeClaim waits."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
         claims = [await environment.claim(name) for name in ("one", "two", "three")]
@@ -267,8 +267,8 @@ def test_claims_of_one_window_share_token_template_and_fleet() -> None:
     run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
 
 
-def test_the_token_of_the_next_window_is_there_before_its_first_claim() -> None:
-    """AWS-916: only where the present window has one, and once."""
+def test_the_token_of_the_next_window_exists_before_its_first_claim() -> None:
+    """AWS-916: only if the current window has one, and only once."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
         await environment.issuer.prepare_next_window(["default"])
@@ -281,7 +281,7 @@ def test_the_token_of_the_next_window_is_there_before_its_first_claim() -> None:
             await environment.issuer.prepare_next_window([node_class.metadata.name])
         (following,) = set(await environment.names()) - {first}
         await environment.issuer.sweep([claim])
-        assert following in await environment.names(), "a window that is to come is open"
+        assert following in await environment.names(), "a future window has a token"
         await asyncio.sleep(600)
         await environment.launch(await environment.claim("two"), node_class)
         assert set(await environment.names()) == {first, following}
@@ -289,7 +289,7 @@ def test_the_token_of_the_next_window_is_there_before_its_first_claim() -> None:
     run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.WINDOW))
 
 
-def test_a_parameter_holds_the_token_and_goes_with_it() -> None:
+def test_a_parameter_holds_the_token_and_is_deleted_with_it() -> None:
     """AWS-917: user data has the name only."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
@@ -303,7 +303,7 @@ def test_a_parameter_holds_the_token_and_goes_with_it() -> None:
     run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.PARAMETER))
 
 
-def test_external_joining_makes_no_token() -> None:
+def test_external_join_mode_creates_no_token() -> None:
     """AWS-918."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
@@ -313,7 +313,7 @@ def test_external_joining_makes_no_token() -> None:
     run_scenario(scenario, BootstrapSettings(token_delivery=TokenDelivery.EXTERNAL))
 
 
-def test_a_taken_id_is_tried_again() -> None:
+def test_a_token_id_in_use_is_replaced_by_another() -> None:
     """AWS-T908, AWS-909."""
     taken, free = "a" * 6 + "b" * 16, "c" * 6 + "d" * 16
 
@@ -326,7 +326,7 @@ def test_a_taken_id_is_tried_again() -> None:
     run_scenario(scenario, characters=iter(taken + taken + free))
 
 
-def test_an_id_that_stays_taken_and_a_refusal_end_the_launch_before_money_is_spent() -> None:
+def test_a_token_that_cannot_be_created_fails_the_launch_before_createfleet() -> None:
     """AWS-909: BootstrapTokenFailed."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:
@@ -347,7 +347,7 @@ def test_an_id_that_stays_taken_and_a_refusal_end_the_launch_before_money_is_spe
     run_scenario(scenario, characters=iter(("a" * 6 + "b" * 16) * 6))
 
 
-def test_a_launch_without_a_signer_warns_and_goes_on() -> None:
+def test_a_launch_without_a_token_signer_warns_and_continues() -> None:
     """AWS-910: five seconds at most."""
 
     async def scenario(environment: KubeadmEnvironment) -> None:

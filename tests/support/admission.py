@@ -1,4 +1,4 @@
-"""What an API server with our CRDs says to which object: one table for a real one, the in-memory one, and the offline check.
+"""Which objects an API server with our CRDs accepts or rejects: one table for the real, the in-memory one, and offline checks.
 
 A row changes a minimal valid object at some paths. Its verdict is the specification's: ``A`` accepted, ``R`` refused, ``N``
 accepted and then found unusable by runtime validation. ``words`` must all occur in the refusal, or in the finding. Rows with

@@ -1,4 +1,4 @@
-"""What an API server takes of MachineNodeClasses, and what not."""
+"""Which MachineNodeClasses an API server accepts or rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API server says to KWOKNodeClasses and EC2NodeClasses."""
+"""Which KWOKNodeClasses and EC2NodeClasses an API server accepts or rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API server says to NodeOverlays and CapacityBuffers."""
+"""Which NodeOverlays and CapacityBuffers an API server accepts or rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the tables about admission: what is changed in a minimal valid object, and the verdict on it."""
+"""Rows of the admission tables: changes to a minimal valid object, and the verdict on the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API server takes of CapacitySchedules, and what not."""
+"""Which CapacitySchedules an API server accepts or rejects."""
 
 from __future__ import annotations
 

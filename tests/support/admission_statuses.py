@@ -1,4 +1,4 @@
-"""What an API server says to the status of our kinds."""
+"""Which statuses of our kinds an API server accepts or rejects."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A cluster that shrinks decision by decision: every command is carried out at once, pods go where it planned them.
+"""A cluster that applies each disruption command at once: pods move where the command planned them.
 
-Nothing here decides anything. A node that is bought runs as its cheapest type in its cheapest offering, as in ``PlannedCluster``.
+This module decides nothing. A new node runs as its cheapest type in its cheapest offering, as in ``PlannedCluster``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A cluster that grows plan by plan: every plan is carried out, its nodes run and its pods are bound, before the next is made.
+"""A cluster that applies each provisioning plan: its nodes run and its pods are bound before the next plan is made.
 
-Nothing here decides anything: a planned claim becomes a node of its cheapest type in its cheapest offering.
+This module decides nothing: a planned claim becomes a node of its cheapest type in its cheapest offering.
 """
 
 from __future__ import annotations

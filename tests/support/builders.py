@@ -1,4 +1,4 @@
-"""A small vocabulary of Kubernetes objects for tests: say what matters, the rest has sensible values.
+"""Builders of Kubernetes objects for tests: arguments for what matters, defaults for the rest.
 
 ``plan(*objects)`` feeds the objects to a fresh ``ClusterState`` and asks for the provisioning decision. Times are fixed.
 """
@@ -100,7 +100,7 @@ def pod(
     status: Mapping[str, object] = {},
     **spec: object,
 ) -> Pod:
-    """A waiting pod of one container; ``spec`` are fields of PodSpec. A ``node_name`` makes it a running one."""
+    """A pending pod of one container; ``spec`` are fields of PodSpec. With a ``node_name`` it is running."""
     bound = bool(spec.get("node_name"))
     defaults: dict[str, object] = {"namespace": "default", "uid": f"uid-{name}", "creation_timestamp": NOW}
     state: dict[str, object] = {"phase": "Running"} if bound else {"phase": "Pending", "conditions": (UNSCHEDULABLE,)}
@@ -286,7 +286,7 @@ def budget(name: str, selector: Mapping[str, str], **spec: object) -> PodDisrupt
 
 
 def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
-    """Tell a state about objects of any watched kind."""
+    """Add objects of any watched kind to a cluster state."""
     setters = {
         Pod: state.set_pod,
         Node: state.set_node,
@@ -339,7 +339,7 @@ def indexes(objects: Iterable[Wire], types: Types) -> dict[str, TypeIndex]:
 
 
 def plan(*objects: object, types: Types = STD, options: SchedulingOptions | None = None) -> Solution:
-    """The decision for a cluster of these objects (lists and tuples are flattened)."""
+    """The plan for a cluster of these objects (lists and tuples are flattened)."""
     wires = flatten(objects)
     prepared = indexes(wires, types)
     problem = build_problem(snapshot(wires), prepared, NOW, options or SchedulingOptions())
@@ -369,17 +369,17 @@ def existing(result: Solution) -> dict[str, int]:
 
 
 def left(result: Solution) -> list[str]:
-    """Names of the pods that stay waiting, sorted."""
+    """Names of the pods that the plan leaves out, sorted."""
     return sorted(unschedulable_pod.pod.metadata.name for unschedulable_pod in result.unschedulable)
 
 
 def categories(result: Solution) -> set[str]:
-    """Why pods stay waiting."""
+    """Categories of the reasons why pods are left out."""
     return {reason.category.value for unschedulable_pod in result.unschedulable for reason in unschedulable_pod.reasons}
 
 
 def details(result: Solution) -> str:
-    """What the pods that stay waiting are told, one cause after the other."""
+    """The reasons why pods are left out, as text, sorted."""
     return "; ".join(
         sorted(
             {
@@ -392,7 +392,7 @@ def details(result: Solution) -> str:
 
 
 def asked(result: Solution, key: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Operator and values every planned claim asks of a label, sorted."""
+    """Operator and values of a label in the requirements of every planned claim, sorted."""
     return sorted(
         (requirement.operator, requirement.values)
         for planned in result.new_claims

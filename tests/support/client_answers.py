@@ -1,4 +1,4 @@
-"""Scripted answers of an API server for the client."""
+"""Scripted answers of an API server, for tests of the client."""
 
 from __future__ import annotations
 

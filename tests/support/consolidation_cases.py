@@ -1,4 +1,4 @@
-"""Words for stories of consolidation: workloads on simulated nodes of a pool that gives back what it can."""
+"""Builders and steps for tests of consolidation: workloads on simulated nodes of a pool that consolidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small helpers of the contract tests."""
+"""Objects and helpers of the contract tests."""
 
 from __future__ import annotations
 

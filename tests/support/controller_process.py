@@ -1,8 +1,8 @@
-"""A controller process on an in-memory API server that can crash, lose its line and lose the lease, and a successor for it.
+"""A controller process on an in-memory API server that can crash, lose its connection and lose the lease, and a successor for it.
 
 The process is what ``manager_process`` wires: an election that opens a fence, a manager, and a provider, all of whose writes pass
-the fence. Its connection can be cut at any write; a process that crashed neither asks nor hears answers, and its successor knows
-only what the API server holds.
+the fence. Its connection can be cut at any write; a crashed process sends no requests and gets no answers, and its successor has
+only the state of the API server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Seeded clusters whose nodes have devices, and pods that claim them, to be told to a real control plane."""
+"""Seeded clusters whose nodes have devices, and pods that claim them, for a real control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small vocabulary for disruption decisions: nodes of known types with pods on them, and what is decided about them.
+"""Builders for disruption decisions: nodes of known types with pods on them, and the decision about them.
 
 Three types, each with room for its CPUs (no overhead): ``s`` 2 CPU at 1 $/h, ``m`` 4 CPU at 2 $/h, ``l`` 8 CPU at 4 $/h, on
 demand in two zones, spot at half of that in both.

@@ -1,4 +1,4 @@
-"""A pool of running pods that drifts, in virtual time: what tests of drift stories share."""
+"""A NodePool with running pods that drifts, in virtual time, for tests of drift."""
 
 from __future__ import annotations
 

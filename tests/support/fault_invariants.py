@@ -1,4 +1,4 @@
-"""What must hold at every moment, whatever happens to the controller."""
+"""Invariants that hold at every moment, whatever faults the controller meets."""
 
 from __future__ import annotations
 

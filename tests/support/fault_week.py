@@ -1,4 +1,4 @@
-"""Hours, days or weeks of a cluster whose controller meets every kind of fault, checked against what must never happen.
+"""Hours, days or weeks of a cluster whose controller meets every kind of fault, checked against invariants.
 
 Everything but the controller processes lives on: API server, nodes, scheduler, the workload. Up to two processes stand for the
 lease; one that ended is started anew, as a kubelet does.

@@ -171,10 +171,10 @@ class Cluster:
         await self.people.delete(LEASE, NAME, NAMESPACE)
 
 
-def story(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_virtual_time(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """Run a test in virtual time; in none of them may two processes lead at once."""
 
-    def in_virtual_time() -> None:
+    def wrapped() -> None:
         async def main(clock: LoopClock) -> None:
             cluster = Cluster(clock)
             await test(cluster)
@@ -182,9 +182,9 @@ def story(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], 
 
         run_virtual(main, START)
 
-    in_virtual_time.__name__ = test.__name__
-    in_virtual_time.__doc__ = test.__doc__
-    return in_virtual_time
+    wrapped.__name__ = test.__name__
+    wrapped.__doc__ = test.__doc__
+    return wrapped
 
 
 def now() -> float:

@@ -1,4 +1,4 @@
-"""Clusters that provisioning serves."""
+"""A controller with one NodePool, for tests of provisioning."""
 
 from __future__ import annotations
 

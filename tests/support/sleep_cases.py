@@ -1,4 +1,4 @@
-"""Words for stories of NodePools that sleep by a CapacitySchedule."""
+"""Builders and steps for tests of NodePools that sleep by a CapacitySchedule."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class WriteTimes:
 
 
 async def sleep_until(cluster: VirtualCluster, moment: datetime) -> None:
-    """Let the story go on until a moment."""
+    """Let virtual time pass until a moment."""
     import asyncio
 
     await asyncio.sleep(max(0.0, (moment - cluster.clock.now()).total_seconds()))

@@ -17,7 +17,7 @@ from support.sleep_cases import annotate, capacity_schedule, running_pods, setti
 from support.virtual_cluster import RARE, VirtualCluster, in_virtual_time
 
 _SEOUL = ZoneInfo("Asia/Seoul")
-#: The story begins at 9:00, two hours before the window, asleep.
+#: Tests begin at 9:00, two hours before the window, with NodePools asleep.
 _MORNING = datetime(2026, 1, 1, 11, tzinfo=_SEOUL)
 _DAILY = ScheduleWindow(days="daily", begin="11:00", until="22:00")
 _WORKLOADS = SleepSettings(grace="10m", deadline="30m", scale_down="Workloads")

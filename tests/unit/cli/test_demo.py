@@ -65,9 +65,9 @@ def test_its_console_prints_an_address_and_serves_the_page_and_the_history_there
 
 @pytest.mark.soak
 def test_the_same_seed_tells_the_same_story_and_another_another() -> None:
-    stories = [demo("--pods", "16", "--seed", seed).stdout.splitlines()[1:] for seed in ("5", "5", "6")]
-    assert stories[0] == stories[1]
-    assert stories[0] != stories[2]
+    outputs = [demo("--pods", "16", "--seed", seed).stdout.splitlines()[1:] for seed in ("5", "5", "6")]
+    assert outputs[0] == outputs[1]
+    assert outputs[0] != outputs[2]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from karpenter.model import labels
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_virtual, running_cluster
 from support.builders import daemon_set
 from support.instance_types import offering, shape
-from support.simulation_cases import deployment
+from support.stand_in_cluster import deployment
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = tuple(

@@ -68,16 +68,16 @@ class Cluster:
         return sorted(config_map.metadata.name for config_map in (await self.direct.list(CONFIG_MAP)).items)
 
 
-def story(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def in_virtual_time() -> None:
+def in_virtual_time(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def wrapped() -> None:
         async def main(clock: LoopClock) -> None:
             await test(Cluster(clock))
 
         run_virtual(main, START)
 
-    in_virtual_time.__name__ = test.__name__
-    in_virtual_time.__doc__ = test.__doc__
-    return in_virtual_time
+    wrapped.__name__ = test.__name__
+    wrapped.__doc__ = test.__doc__
+    return wrapped
 
 
 def thing(name: str) -> ConfigMap:
@@ -109,7 +109,7 @@ async def contents(cluster: Cluster) -> list[Listing[Any]]:
     return [await cluster.direct.list(CONFIG_MAP), await cluster.direct.list(POD)]
 
 
-@story
+@in_virtual_time
 async def test_without_permission_nothing_is_written_and_everything_can_be_read(cluster: Cluster) -> None:
     await furnish(cluster)
     before = await contents(cluster)
@@ -122,7 +122,7 @@ async def test_without_permission_nothing_is_written_and_everything_can_be_read(
     assert [config_map.metadata.name for config_map in (await kube.list(CONFIG_MAP)).items] == ["old"]
 
 
-@story
+@in_virtual_time
 async def test_while_the_permission_lasts_every_write_is_done(cluster: Cluster) -> None:
     await furnish(cluster)
     kube = cluster.client(Fence(NO_EXPIRY))
@@ -132,14 +132,14 @@ async def test_while_the_permission_lasts_every_write_is_done(cluster: Cluster) 
     assert (await cluster.direct.get(POD, "waiting", "default")).spec.node_name == "n"
 
 
-@story
+@in_virtual_time
 async def test_errors_of_the_server_pass_through(cluster: Cluster) -> None:
     kube = cluster.client(Fence(NO_EXPIRY))
     with pytest.raises(NotFound):
         await kube.delete(CONFIG_MAP, "absent", "default")
 
 
-@story
+@in_virtual_time
 async def test_a_permission_that_has_ended_is_none(cluster: Cluster) -> None:
     kube = cluster.client(Fence(valid_until=5.0))
     await asyncio.sleep(4.9)
@@ -150,7 +150,7 @@ async def test_a_permission_that_has_ended_is_none(cluster: Cluster) -> None:
     assert await cluster.names() == ["in-time"]
 
 
-@story
+@in_virtual_time
 async def test_a_write_that_still_waits_for_its_turn_when_the_permission_ends_never_leaves(cluster: Cluster) -> None:
     kube = cluster.client(Fence(valid_until=5.0), per_second=0.25)
     wanted = [kube.create(CONFIG_MAP, thing(name)) for name in ("a", "b", "c")]
@@ -160,7 +160,7 @@ async def test_a_write_that_still_waits_for_its_turn_when_the_permission_ends_ne
     assert await cluster.names() == ["a", "b"]
 
 
-@story
+@in_virtual_time
 async def test_a_write_waits_for_its_turn_across_renewals(cluster: Cluster) -> None:
     fence = Fence(valid_until=5.0)
     kube = cluster.client(fence, per_second=0.1)
@@ -176,7 +176,7 @@ async def test_a_write_waits_for_its_turn_across_renewals(cluster: Cluster) -> N
     await renewing
 
 
-@story
+@in_virtual_time
 async def test_a_process_that_wakes_up_too_late_sends_nothing_of_what_was_waiting(cluster: Cluster) -> None:
     """The write's turn and the end of the permission are both overdue when it wakes up, and the turn came first."""
     fence = Fence(valid_until=10.0)
@@ -192,7 +192,7 @@ async def test_a_process_that_wakes_up_too_late_sends_nothing_of_what_was_waitin
     assert await cluster.names() == ["before"]
 
 
-@story
+@in_virtual_time
 async def test_what_has_begun_is_finished_when_its_caller_is_cancelled(cluster: Cluster) -> None:
     """OPS-363: loops are cancelled at shutdown, their writes are waited for."""
     fence = Fence(NO_EXPIRY)
@@ -211,7 +211,7 @@ async def test_what_has_begun_is_finished_when_its_caller_is_cancelled(cluster: 
     assert await cluster.names() == ["begun"]
 
 
-@story
+@in_virtual_time
 async def test_an_error_that_no_caller_waits_for_is_not_reported(cluster: Cluster) -> None:
     fence = Fence(NO_EXPIRY)
     kube = cluster.client(fence)
@@ -227,7 +227,7 @@ async def test_an_error_that_no_caller_waits_for_is_not_reported(cluster: Cluste
     assert reports == []
 
 
-@story
+@in_virtual_time
 async def test_shutdown_waits_for_writes_so_long_and_then_breaks_them_off(cluster: Cluster) -> None:
     """OPS-363"""
     fence = Fence(NO_EXPIRY)
@@ -243,7 +243,7 @@ async def test_shutdown_waits_for_writes_so_long_and_then_breaks_them_off(cluste
     assert await cluster.names() == ["first"]
 
 
-@story
+@in_virtual_time
 async def test_a_request_that_got_its_turn_after_the_permission_ended_is_not_sent(cluster: Cluster) -> None:
     """The check right before sending: the process stood still between its turn and the request."""
     transport = HttpxTransport(SlowTransport(cluster.server, 0.0))
@@ -253,7 +253,7 @@ async def test_a_request_that_got_its_turn_after_the_permission_ended_is_not_sen
     assert await cluster.names() == []
 
 
-@story
+@in_virtual_time
 async def test_a_client_without_a_fence_writes_and_its_cancelled_writes_end(cluster: Cluster) -> None:
     """The client of the election: a renewal that was given up must not be sent later."""
     transport = HttpxTransport(SlowTransport(cluster.server, 0.0))

@@ -1,7 +1,8 @@
 """A tight plan on a busy control plane: the pods are bound where they were planned, and nothing is bought for them twice.
 
-On a busy computer everything comes late: answers to writes, what watches tell, and bindings. The scheduler of these stories hears
-of pods and of nodes at different times, binds one pod after the other, and takes the nomination from a pod that finds no place.
+On a busy computer everything comes late: answers to writes, what watches tell, and bindings. The scheduler of these tests gets
+events of pods and of nodes at different times, binds one pod after the other, and takes the nomination from a pod that finds no
+place.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from support.builders import owner, pod
 from support.virtual_cluster import VirtualCluster, in_virtual_time, refusing, until
 
 ON = Settings(feature_gates=parse_feature_gates("PodDeletionCostManagement=true"), wait_for_rollouts=False)
-#: Nothing is disrupted in these stories, though budgets are open: consolidation is an hour away.
+#: Nothing is disrupted in these tests, though budgets are open: consolidation is an hour away.
 LATER = Disruption(consolidate_after="1h", budgets=(Budget(nodes="100%"),))
 WRITES = "pod_deletion_cost_pod_annotation_writes_total"
 PENDING = "pod_deletion_cost_nodes_with_pending_annotation_writes"

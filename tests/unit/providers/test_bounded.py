@@ -21,7 +21,7 @@ from karpenter.providers.contract import (
 from karpenter.providers.decorators import TimeoutProvider
 from karpenter.simulation.virtual_time import run_virtual
 from support.builders import claim, node_pool
-from support.simulated_world import World, play
+from support.simulated_provider_cluster import ProviderCluster, run_in_virtual_time
 
 Call = Callable[[CloudProvider], Coroutine[Any, Any, object]]
 
@@ -69,7 +69,7 @@ class SlowCloud:
 def after(call: Call, cloud: SlowCloud) -> tuple[object, float]:
     """What a call answers or raises, and how many seconds that took."""
 
-    async def scene(clock: object) -> tuple[object, float]:
+    async def scenario(clock: object) -> tuple[object, float]:
         now = asyncio.get_running_loop().time
         began = now()
         try:
@@ -78,7 +78,7 @@ def after(call: Call, cloud: SlowCloud) -> tuple[object, float]:
             answer = error
         return answer, now() - began
 
-    return run_virtual(scene, datetime(2026, 1, 1, tzinfo=UTC))
+    return run_virtual(scenario, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
@@ -116,14 +116,14 @@ def test_what_needs_no_call_is_passed_on() -> None:
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_a_bounded_provider_conforms_as_the_one_within_does(check: conformance.ConformanceCheck) -> None:
-    async def scene(world: World) -> None:
+    async def scenario(cluster: ProviderCluster) -> None:
         class Bounded:
             async def provider(self) -> CloudProvider:
-                return TimeoutProvider(await world.provider())
+                return TimeoutProvider(await cluster.provider())
 
             def __getattr__(self, name: str) -> Any:
-                return getattr(world, name)
+                return getattr(cluster, name)
 
         await check(Bounded())
 
-    play(scene)
+    run_in_virtual_time(scenario)

@@ -48,7 +48,7 @@ from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
 from support.consolidation_cases import OPEN, deployment, runs, scale
 from support.simulated_bmc import SimulatedBmc
-from support.simulated_world import BROKEN, START
+from support.simulated_provider_cluster import BROKEN, START
 from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 CLASS = NodeClassReference(group="karpenter.machines", kind="MachineNodeClass", name="lab")
@@ -161,7 +161,7 @@ def test_the_provider_conforms(check: conformance.ConformanceCheck) -> None:
 def test_a_host_that_does_not_come_up_is_given_back_and_the_next_one_taken() -> None:
     """The cheapest first: all lent hosts are broken, so a rack host is powered on, with its variables."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         lab.bmc.broken |= {host.name for host in _hosts() if host.name.startswith("lent")}
         bought = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
@@ -171,13 +171,13 @@ def test_a_host_that_does_not_come_up_is_given_back_and_the_next_one_taken() -> 
         assert [entry.host for entry in entries if not entry.terminating] == ["rack1-1"]
         assert {entry.claim_name for entry in entries} == {"one"}
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_host_whose_power_on_failed_is_powered_off_before_it_is_free() -> None:
     """Issue 20: it may have come up after the driver gave up, and nobody else would switch it off; its claim has another host."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         lab.bmc.broken.add("lent1-1")
         claim = await lab.claim("one", {}, {"cpu": "1"})
@@ -192,13 +192,13 @@ def test_a_host_whose_power_on_failed_is_powered_off_before_it_is_free() -> None
         assert [instance.provider_id for instance in await provider.list()] == [bought.provider_id]
         assert await provider.drift(claim) is None
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_host_whose_power_on_failed_is_told_to_go_off_even_if_it_is_off_now() -> None:
     """Issue 20: what the driver asked for may come late, when nobody knows of the host any more."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         lab.bmc.broken.add("lent1-1")
         await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
@@ -211,7 +211,7 @@ def test_a_host_whose_power_on_failed_is_told_to_go_off_even_if_it_is_off_now() 
         ]
         assert [entry.host for entry in (await lab.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use] == ["lent1-2"]
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_driver_that_refuses_off_to_a_host_that_is_off_does_not_keep_it() -> None:
@@ -221,7 +221,7 @@ def test_a_driver_that_refuses_off_to_a_host_that_is_off_does_not_keep_it() -> N
                 raise PowerFailed(f"{driver} off {host} ended with 1: not supported in present state")
             await super().off(driver, host, variables)
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         lab.bmc = Strict()
         provider = await lab.provider()
         lab.bmc.broken.add("lent1-1")
@@ -230,13 +230,13 @@ def test_a_driver_that_refuses_off_to_a_host_that_is_off_does_not_keep_it() -> N
         await lab.collect_garbage()
         assert [entry.host for entry in (await lab.kube.get(MACHINE_NODE_CLASS, "lab")).status.in_use] == ["lent1-2"]
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_deleted_class_says_which_nodeclaims_it_waits_for() -> None:
     """Issue 20, OPS-544: five by name, once in ten minutes."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         recorder = EventRecorder(lab.kube, lab.clock)
         writing = asyncio.create_task(recorder.run())
         provider = MachineProvider(lab.kube, lab.clock, lab.bmc, recorder)
@@ -256,13 +256,13 @@ def test_a_deleted_class_says_which_nodeclaims_it_waits_for() -> None:
         assert event.message == f"Waiting on NodeClaim termination for {named} and 1 other(s)"
         writing.cancel()
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_launch_tries_hosts_for_a_bounded_time_only() -> None:
     """OPS-210: drivers that hang end in insufficient capacity before the provider's time-out."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         lab.bmc.broken |= {host.name for host in _hosts()}
         lab.bmc.seconds_to_fail = 15.0
         provider = await lab.provider()
@@ -271,13 +271,13 @@ def test_a_launch_tries_hosts_for_a_bounded_time_only() -> None:
             await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
         assert asyncio.get_running_loop().time() - began == 30.0
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_two_controllers_never_take_the_same_host() -> None:
     """Each writes its host before it powers it on, against the version it has read."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         providers = [await lab.provider() for _ in range(2)]
         claims = [await lab.claim(f"c-{number}", {}, {"cpu": "1"}) for number in range(9)]
         calls = [providers[number % 2].create(claim) for number, claim in enumerate(claims)]
@@ -286,13 +286,13 @@ def test_two_controllers_never_take_the_same_host() -> None:
         assert sorted(hosts) == sorted(host.name for host in _hosts())
         assert [type(result) for result in results if isinstance(result, BaseException)] == [InsufficientCapacity]
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_class_in_use_is_not_deleted_from_under_its_claims() -> None:
     """Issue 20: as an EC2NodeClass, it goes after its last host; nothing more is launched of it meanwhile."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         bought = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
         await lab.delete_class()
@@ -307,11 +307,11 @@ def test_a_class_in_use_is_not_deleted_from_under_its_claims() -> None:
         with pytest.raises(NotFound):
             await lab.kube.get(MACHINE_NODE_CLASS, "lab")
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_deleted_class_that_a_dead_process_left_without_hosts_is_let_go() -> None:
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         await (await lab.provider()).create(await lab.claim("one", {}, {"cpu": "1"}))
         await lab.delete_class()
         await lab.kube.patch(MACHINE_NODE_CLASS, "lab", {"status": {"inUse": []}}, subresource="status")
@@ -319,11 +319,11 @@ def test_a_deleted_class_that_a_dead_process_left_without_hosts_is_let_go() -> N
         with pytest.raises(NotFound):
             await lab.kube.get(MACHINE_NODE_CLASS, "lab")
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_host_that_does_not_go_off_stays_in_use_and_its_end_is_tried_again() -> None:
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         bought = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
         lab.bmc.broken.add(bought.node_name)
@@ -339,13 +339,13 @@ def test_a_host_that_does_not_go_off_stays_in_use_and_its_end_is_tried_again() -
             await provider.delete(bought.provider_id)
         assert await provider.list() == ()
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_freed_host_is_not_handed_out_while_another_claim_has_its_provider_id() -> None:
     """The end of that claim would switch off the host of the next one."""
 
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         first = await provider.create(await lab.claim("one", {}, {"cpu": "1"}))
         await lab.kube.patch(NODE_CLAIM, "one", {"status": {"providerID": first.provider_id}}, subresource="status")
@@ -359,11 +359,11 @@ def test_a_freed_host_is_not_handed_out_while_another_claim_has_its_provider_id(
         third = await provider.create(await lab.claim("three", {}, {"cpu": "1"}))
         assert third.provider_id == first.provider_id
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_a_dead_bmc_does_not_keep_garbage_collection_from_other_hosts() -> None:
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         claims = [await lab.claim(name, {}, {"cpu": "1"}) for name in ("one", "two")]
         dead, other = [(await provider.create(claim)).node_name for claim in claims]
@@ -375,11 +375,11 @@ def test_a_dead_bmc_does_not_keep_garbage_collection_from_other_hosts() -> None:
         assert dead in lab.bmc.powered
         assert other not in lab.bmc.powered
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_hosts_that_leave_the_class_or_change_are_drift() -> None:
-    async def scene(lab: LabEnvironment) -> None:
+    async def scenario(lab: LabEnvironment) -> None:
         provider = await lab.provider()
         claim = await lab.claim("one", {}, {"cpu": "1"})
         await provider.create(claim)
@@ -393,7 +393,7 @@ def test_hosts_that_leave_the_class_or_change_are_drift() -> None:
             assert drift is not None
             assert drift.reason == reason
 
-    in_lab(scene)
+    in_lab(scenario)
 
 
 def test_hosts_that_are_alike_are_one_type_and_differences_are_said() -> None:

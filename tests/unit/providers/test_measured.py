@@ -23,7 +23,7 @@ from karpenter.providers.contract import (
 from karpenter.providers.decorators import MetricsProvider, reboot_instance
 from karpenter.simulation.virtual_time import run_virtual
 from support.builders import claim, node_pool
-from support.simulated_world import play
+from support.simulated_provider_cluster import run_in_virtual_time
 
 Call = Callable[[CloudProvider], Coroutine[Any, Any, object]]
 
@@ -66,7 +66,7 @@ def asked(method: str, answer: object) -> Metrics:
     """What is counted when a controller calls a method of a cloud that answers so. The caller gets the answer."""
     metrics = Metrics()
 
-    async def story() -> None:
+    async def test_body() -> None:
         cloud = MetricsProvider(SlowCloud(answer), metrics)
         with controller_scope("nodeclaim.lifecycle"):
             if isinstance(answer, Exception):
@@ -77,7 +77,7 @@ def asked(method: str, answer: object) -> Metrics:
                 actual = await CALLS[method](cloud)
                 assert method in ("Delete", "Reboot") or actual is answer
 
-    run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+    run_virtual(lambda clock: test_body(), datetime(2026, 1, 1, tzinfo=UTC))
     return metrics
 
 
@@ -168,4 +168,4 @@ class MeasuredStage:
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_a_measured_provider_conforms_as_the_one_within_does(check: conformance.ConformanceCheck) -> None:
-    play(lambda stage: check(MeasuredStage(stage)))  # type: ignore[arg-type]
+    run_in_virtual_time(lambda stage: check(MeasuredStage(stage)))  # type: ignore[arg-type]

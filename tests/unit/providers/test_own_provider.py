@@ -39,7 +39,7 @@ from karpenter.settings import resolve_settings
 from karpenter.simulation import virtual_time
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
-from support.simulated_world import BROKEN, START
+from support.simulated_provider_cluster import BROKEN, START
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "examples" / "provider"
@@ -140,11 +140,11 @@ def test_the_provider_of_the_tutorial_conforms(
 def test_the_setting_builds_the_provider_with_its_class_and_its_garbage_collection(
     example: ModuleType, tmp_path: Path
 ) -> None:
-    async def scene(stage: RackEnvironment) -> None:
+    async def scenario(stage: RackEnvironment) -> None:
         setup = manager_cloud.external_setup(resolve_settings({"provider": NAME}, {}), stage.kube, stage.clock)
         assert (setup.provider.name, list(setup.garbage_collectors)) == ("rack", ["instances"])
 
-    in_rack(example, tmp_path, scene)
+    in_rack(example, tmp_path, scenario)
 
 
 def test_run_accepts_the_name_of_a_provider_that_can_be_imported(example: ModuleType) -> None:

@@ -8,26 +8,26 @@ from collections.abc import Awaitable, Callable
 from karpenter.api.kinds import NODE, RESOURCE_SLICE
 from karpenter.providers.simulated import SimulatedProvider
 from support.device_builders import gpus, slice_spec, with_devices
-from support.simulated_world import SMALL, World, play, types
+from support.simulated_provider_cluster import SMALL, ProviderCluster, run_in_virtual_time, types
 
 
 def test_an_instance_publishes_the_devices_of_its_type_and_takes_them_along() -> None:
     """SCH-784: slices are there with the Node, in pools of its own, and go with the instance."""
 
-    async def scene(world: World) -> None:
+    async def scenario(cluster: ProviderCluster) -> None:
         devices = slice_spec(*gpus(2))
         sold = tuple(with_devices(each, devices) for each in types())
-        provider = SimulatedProvider(world.kube, world.clock, sold, world.faults)
-        instance = await provider.create(await world.claim("one", {}, SMALL))
+        provider = SimulatedProvider(cluster.kube, cluster.clock, sold, cluster.faults)
+        instance = await provider.create(await cluster.claim("one", {}, SMALL))
         name = instance.provider_id.removeprefix("kwok://")
-        await until(lambda: has_node(world))
-        (published,) = (await world.kube.list(RESOURCE_SLICE)).items
+        await until(lambda: has_node(cluster))
+        (published,) = (await cluster.kube.list(RESOURCE_SLICE)).items
         assert (published.spec.node_name, published.spec.pool.name) == (name, f"{name}/node")
         assert [device.name for device in published.spec.devices] == ["gpu-0", "gpu-1"]
         await provider.delete(instance.provider_id)
-        await until(lambda: has_no_slices(world))
+        await until(lambda: has_no_slices(cluster))
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -36,9 +36,9 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.5)
 
 
-async def has_node(world: World) -> bool:
-    return bool((await world.kube.list(NODE)).items)
+async def has_node(cluster: ProviderCluster) -> bool:
+    return bool((await cluster.kube.list(NODE)).items)
 
 
-async def has_no_slices(world: World) -> bool:
-    return not (await world.kube.list(RESOURCE_SLICE)).items
+async def has_no_slices(cluster: ProviderCluster) -> bool:
+    return not (await cluster.kube.list(RESOURCE_SLICE)).items

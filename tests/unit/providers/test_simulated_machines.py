@@ -15,7 +15,7 @@ from karpenter.kube.errors import Conflict, NotFound, ServerUnavailable
 from karpenter.model import conditions
 from karpenter.providers.contract import Instance
 from karpenter.providers.simulated import Faults, SimulatedTiming, fault_rules, simulated_kubelet
-from support.simulated_world import SMALL, START, World, play
+from support.simulated_provider_cluster import SMALL, START, ProviderCluster, run_in_virtual_time
 
 DEADLINE_SECONDS = 600
 
@@ -30,16 +30,16 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> float:
     return loop.time() - start
 
 
-async def launched(world: World) -> tuple[Instance, str]:
+async def launched(cluster: ProviderCluster) -> tuple[Instance, str]:
     """A machine whose Node is up: the machine and the Node's name."""
-    provider = await world.provider()
-    instance = await provider.create(await world.claim("one", {}, SMALL))
-    await until(lambda: is_up(world))
+    provider = await cluster.provider()
+    instance = await provider.create(await cluster.claim("one", {}, SMALL))
+    await until(lambda: is_up(cluster))
     return instance, instance.provider_id.removeprefix("kwok://")
 
 
-async def is_up(world: World) -> bool:
-    nodes = (await world.kube.list(NODE)).items
+async def is_up(cluster: ProviderCluster) -> bool:
+    nodes = (await cluster.kube.list(NODE)).items
     return bool(nodes) and all(
         conditions.is_true(node.status.conditions, "Ready")
         and not any(taint.key == "node.kubernetes.io/not-ready" for taint in node.spec.taints)
@@ -47,30 +47,30 @@ async def is_up(world: World) -> bool:
     )
 
 
-async def exists(world: World, name: str) -> bool:
+async def exists(cluster: ProviderCluster, name: str) -> bool:
     with suppress(NotFound):
-        await world.kube.get(NODE, name)
+        await cluster.kube.get(NODE, name)
         return True
     return False
 
 
-async def pod(world: World, name: str) -> Pod | None:
+async def pod(cluster: ProviderCluster, name: str) -> Pod | None:
     with suppress(NotFound):
-        return await world.kube.get(POD, name, "default")
+        return await cluster.kube.get(POD, name, "default")
     return None
 
 
-def phase_is(world: World, name: str, phase: str) -> Callable[[], Awaitable[bool]]:
+def phase_is(cluster: ProviderCluster, name: str, phase: str) -> Callable[[], Awaitable[bool]]:
     async def holds() -> bool:
-        stored_pod = await pod(world, name)
+        stored_pod = await pod(cluster, name)
         return stored_pod is not None and stored_pod.status.phase == phase
 
     return holds
 
 
-def pod_is_gone(world: World, name: str) -> Callable[[], Awaitable[bool]]:
+def pod_is_gone(cluster: ProviderCluster, name: str) -> Callable[[], Awaitable[bool]]:
     async def holds() -> bool:
-        return await pod(world, name) is None
+        return await pod(cluster, name) is None
 
     return holds
 
@@ -78,276 +78,276 @@ def pod_is_gone(world: World, name: str) -> Callable[[], Awaitable[bool]]:
 def test_a_node_appears_after_the_registration_delay() -> None:
     """OPS-257, API-380."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        await provider.create(await world.claim("one", {}, SMALL))
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        await provider.create(await cluster.claim("one", {}, SMALL))
         await asyncio.sleep(89)
-        assert (await world.kube.list(NODE)).items == ()
+        assert (await cluster.kube.list(NODE)).items == ()
         await asyncio.sleep(2)
-        node = await world.node()
+        node = await cluster.node()
         assert [(taint.key, taint.effect) for taint in node.spec.taints] == [("karpenter.sh/unregistered", "NoExecute")]
         assert conditions.is_true(node.status.conditions, "Ready")
 
-    play(scene, delay="1m30s")
+    run_in_virtual_time(scenario, delay="1m30s")
 
 
 def test_bound_pods_run_and_are_ready() -> None:
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
-        await world.pod("web", node)
-        await until(phase_is(world, "web", "Running"))
-        stored_pod = await pod(world, "web")
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
+        await cluster.pod("web", node)
+        await until(phase_is(cluster, "web", "Running"))
+        stored_pod = await pod(cluster, "web")
         assert stored_pod is not None
         assert stored_pod.status.start_time is not None
         assert stored_pod.status.start_time.astimezone(UTC) > START
         holds = {condition.type for condition in stored_pod.status.conditions if condition.status == "True"}
         assert holds == {"PodScheduled", "Initialized", "Ready", "ContainersReady"}
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_pods_of_other_nodes_are_left_alone() -> None:
-    async def scene(world: World) -> None:
-        await launched(world)
-        await world.pod("web", "kwok-somebody-elses")
+    async def scenario(cluster: ProviderCluster) -> None:
+        await launched(cluster)
+        await cluster.pod("web", "kwok-somebody-elses")
         await asyncio.sleep(60)
-        stored_pod = await pod(world, "web")
+        stored_pod = await pod(cluster, "web")
         assert stored_pod is not None
         assert stored_pod.status.phase == "Pending"
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_a_pod_with_a_run_time_succeeds() -> None:
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
-        await world.pod("job", node, {"karpenter.kwok.sh/run-seconds": "90"})
-        await until(phase_is(world, "job", "Running"))
-        took = await until(phase_is(world, "job", "Succeeded"))
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
+        await cluster.pod("job", node, {"karpenter.kwok.sh/run-seconds": "90"})
+        await until(phase_is(cluster, "job", "Running"))
+        took = await until(phase_is(cluster, "job", "Succeeded"))
         assert 88 < took < 92
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 @pytest.mark.parametrize(("grace", "expected"), [(30, 2.0), (1, 1.0), (0, 0.0)])
 def test_a_deleted_pod_stops_within_its_grace_period(grace: int, expected: float) -> None:
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
-        await world.pod("web", node)
-        await until(phase_is(world, "web", "Running"))
-        await world.kube.delete(POD, "web", "default", grace_period_seconds=grace)
-        assert abs(await until(pod_is_gone(world, "web")) - expected) <= 1
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
+        await cluster.pod("web", node)
+        await until(phase_is(cluster, "web", "Running"))
+        await cluster.kube.delete(POD, "web", "default", grace_period_seconds=grace)
+        assert abs(await until(pod_is_gone(cluster, "web")) - expected) <= 1
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_an_instance_told_to_go_takes_its_node_pods_and_lease_along() -> None:
     """OPS-212: not ready first, then gone. OPS-P8."""
 
-    async def scene(world: World) -> None:
-        instance, node = await launched(world)
-        await world.pod("web", node)
-        await until(phase_is(world, "web", "Running"))
+    async def scenario(cluster: ProviderCluster) -> None:
+        instance, node = await launched(cluster)
+        await cluster.pod("web", node)
+        await until(phase_is(cluster, "web", "Running"))
         await asyncio.sleep(10)
-        assert [lease.metadata.name for lease in (await world.kube.list(LEASE, "kube-node-lease")).items] == [node]
-        await world.providers[0].delete(instance.provider_id)
+        assert [lease.metadata.name for lease in (await cluster.kube.list(LEASE, "kube-node-lease")).items] == [node]
+        await cluster.providers[0].delete(instance.provider_id)
         await asyncio.sleep(1)
-        assert not conditions.is_true((await world.node()).status.conditions, "Ready")
+        assert not conditions.is_true((await cluster.node()).status.conditions, "Ready")
         await asyncio.sleep(10)
-        assert not await exists(world, node)
-        assert await pod(world, "web") is None
-        assert (await world.kube.list(CONFIG_MAP, "kube-system")).items == ()
-        assert (await world.kube.list(LEASE, "kube-node-lease")).items == ()
+        assert not await exists(cluster, node)
+        assert await pod(cluster, "web") is None
+        assert (await cluster.kube.list(CONFIG_MAP, "kube-system")).items == ()
+        assert (await cluster.kube.list(LEASE, "kube-node-lease")).items == ()
 
-    play(scene, timing=SimulatedTiming())
+    run_in_virtual_time(scenario, timing=SimulatedTiming())
 
 
 def test_a_finalizer_on_the_node_does_not_keep_the_instance() -> None:
     """OPS-212: the instance goes, the Node is up to whoever holds it."""
 
-    async def scene(world: World) -> None:
-        instance, node = await launched(world)
-        await world.kube.patch(NODE, node, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
-        await world.providers[0].delete(instance.provider_id)
-        await world.finish_pending_work()
-        assert await world.providers[0].list() == ()
-        assert (await world.node()).metadata.deletion_timestamp is not None
+    async def scenario(cluster: ProviderCluster) -> None:
+        instance, node = await launched(cluster)
+        await cluster.kube.patch(NODE, node, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
+        await cluster.providers[0].delete(instance.provider_id)
+        await cluster.finish_pending_work()
+        assert await cluster.providers[0].list() == ()
+        assert (await cluster.node()).metadata.deletion_timestamp is not None
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_heartbeats_are_renewed() -> None:
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
         await asyncio.sleep(15)
-        first = (await world.kube.get(LEASE, node, "kube-node-lease")).spec.renew_time
+        first = (await cluster.kube.get(LEASE, node, "kube-node-lease")).spec.renew_time
         await asyncio.sleep(15)
-        second = (await world.kube.get(LEASE, node, "kube-node-lease")).spec.renew_time
+        second = (await cluster.kube.get(LEASE, node, "kube-node-lease")).spec.renew_time
         assert first is not None
         assert second is not None
         assert second > first
 
-    play(scene, timing=SimulatedTiming(lease_renewal=timedelta(seconds=10)))
+    run_in_virtual_time(scenario, timing=SimulatedTiming(lease_renewal=timedelta(seconds=10)))
 
 
 def test_an_instance_that_never_registers_stays_without_a_node() -> None:
     """OPS-269."""
 
-    async def scene(world: World) -> None:
-        world.play(Faults(registration=(fault_rules.RegistrationRule(never=True),)))
-        provider = await world.provider()
-        await provider.create(await world.claim("one", {}, SMALL))
+    async def scenario(cluster: ProviderCluster) -> None:
+        cluster.set_faults(Faults(registration=(fault_rules.RegistrationRule(never=True),)))
+        provider = await cluster.provider()
+        await provider.create(await cluster.claim("one", {}, SMALL))
         await asyncio.sleep(3600)
-        assert (await world.kube.list(NODE)).items == ()
+        assert (await cluster.kube.list(NODE)).items == ()
         assert len(await provider.list()) == 1
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_a_lost_instance_is_gone_without_warning() -> None:
     """OPS-269."""
 
-    async def scene(world: World) -> None:
-        world.play(Faults(lost=(fault_rules.LostRule(after="10m"),)))
-        _, node = await launched(world)
+    async def scenario(cluster: ProviderCluster) -> None:
+        cluster.set_faults(Faults(lost=(fault_rules.LostRule(after="10m"),)))
+        _, node = await launched(cluster)
         await asyncio.sleep(590)
-        assert await exists(world, node)
+        assert await exists(cluster, node)
         await asyncio.sleep(30)
-        assert not await exists(world, node)
-        assert await world.providers[0].list() == ()
-        assert await world.kube.get(NODE_CLAIM, "one")
+        assert not await exists(cluster, node)
+        assert await cluster.providers[0].list() == ()
+        assert await cluster.kube.get(NODE_CLAIM, "one")
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_an_interruption_gives_the_claim_up_and_takes_the_instance_after_the_notice() -> None:
     """OPS-269."""
 
-    async def scene(world: World) -> None:
-        world.play(Faults(interruptions=(fault_rules.InterruptionRule(after="5m", notice="2m"),)))
-        _, node = await launched(world)
-        await world.kube.patch(NODE_CLAIM, "one", {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
+    async def scenario(cluster: ProviderCluster) -> None:
+        cluster.set_faults(Faults(interruptions=(fault_rules.InterruptionRule(after="5m", notice="2m"),)))
+        _, node = await launched(cluster)
+        await cluster.kube.patch(NODE_CLAIM, "one", {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
         await asyncio.sleep(310)
-        assert (await world.kube.get(NODE_CLAIM, "one")).metadata.deletion_timestamp is not None
-        assert await exists(world, node)
+        assert (await cluster.kube.get(NODE_CLAIM, "one")).metadata.deletion_timestamp is not None
+        assert await exists(cluster, node)
         await asyncio.sleep(120)
-        assert not await exists(world, node)
+        assert not await exists(cluster, node)
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_the_status_of_an_unhealthy_node_stays_as_it_was_written_until_it_recovers(status: str) -> None:
     """K15-522: with the label nothing writes the conditions of a Node, so that tests can; without it the node gets ready."""
 
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
         long_ago = "2025-01-01T00:00:00Z"
-        await world.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}}})
+        await cluster.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}}})
         await asyncio.sleep(1)
-        assert conditions.is_true((await world.node()).status.conditions, "Ready"), "nobody wrote anything yet"
+        assert conditions.is_true((await cluster.node()).status.conditions, "Ready"), "nobody wrote anything yet"
         written = [{"type": "Ready", "status": status, "lastTransitionTime": long_ago}]
-        await world.kube.patch(NODE, node, {"status": {"conditions": written}}, subresource="status")
+        await cluster.kube.patch(NODE, node, {"status": {"conditions": written}}, subresource="status")
         await asyncio.sleep(60)
-        kept = conditions.find_condition((await world.node()).status.conditions, "Ready")
+        kept = conditions.find_condition((await cluster.node()).status.conditions, "Ready")
         assert kept is not None
         assert (kept.status, kept.last_transition_time) == (status, datetime.fromisoformat(long_ago))
-        await world.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": None}}})
+        await cluster.kube.patch(NODE, node, {"metadata": {"labels": {"kwok.x-k8s.io/stage": None}}})
         await asyncio.sleep(1)
-        assert conditions.is_true((await world.node()).status.conditions, "Ready")
+        assert conditions.is_true((await cluster.node()).status.conditions, "Ready")
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_an_unhealthy_pod_runs_in_an_unknown_phase_and_is_never_ready() -> None:
     """OPS-261: the label of the pod, as the stages of Karpenter's own test environment read it."""
 
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
-        await world.pod("sick", node, labels={"kwok.x-k8s.io/stage": "unhealthy"})
-        await until(phase_is(world, "sick", "Unknown"))
-        sick = await pod(world, "sick")
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
+        await cluster.pod("sick", node, labels={"kwok.x-k8s.io/stage": "unhealthy"})
+        await until(phase_is(cluster, "sick", "Unknown"))
+        sick = await pod(cluster, "sick")
         assert sick is not None
         assert conditions.is_false(sick.status.conditions, "Ready")
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 @pytest.mark.parametrize(("delay", "expected"), [("60s", 60.0), ("soon", 2.0)])
 def test_a_deleted_pod_stops_after_the_delay_its_annotation_names(delay: str, expected: float) -> None:
     """OPS-261: text that is no duration counts as no delay."""
 
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
-        await world.pod("web", node, {simulated_kubelet.STOP_DELAY_ANNOTATION: delay})
-        await until(phase_is(world, "web", "Running"))
-        await world.kube.delete(POD, "web", "default", grace_period_seconds=300)
-        assert abs(await until(pod_is_gone(world, "web")) - expected) <= 1
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
+        await cluster.pod("web", node, {simulated_kubelet.STOP_DELAY_ANNOTATION: delay})
+        await until(phase_is(cluster, "web", "Running"))
+        await cluster.kube.delete(POD, "web", "default", grace_period_seconds=300)
+        assert abs(await until(pod_is_gone(cluster, "web")) - expected) <= 1
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_conditions_of_others_survive() -> None:
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
         other = {"type": "NetworkingReady", "status": "True"}
-        await world.kube.patch(NODE, node, {"status": {"conditions": [other]}}, subresource="status")
+        await cluster.kube.patch(NODE, node, {"status": {"conditions": [other]}}, subresource="status")
         await asyncio.sleep(1)
-        actual = (await world.node()).status.conditions
+        actual = (await cluster.node()).status.conditions
         assert [(condition.type, condition.status) for condition in actual] == [
             ("NetworkingReady", "True"),
             ("Ready", "True"),
         ]
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_an_instance_removed_from_the_books_leaves_nothing() -> None:
-    async def scene(world: World) -> None:
-        _, node = await launched(world)
-        await world.kube.delete(CONFIG_MAP, node, "kube-system")
+    async def scenario(cluster: ProviderCluster) -> None:
+        _, node = await launched(cluster)
+        await cluster.kube.delete(CONFIG_MAP, node, "kube-system")
         await asyncio.sleep(5)
-        assert not await exists(world, node)
+        assert not await exists(cluster, node)
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_faults_of_the_api_server_only_delay() -> None:
-    async def scene(world: World) -> None:
-        server = world.kube.server
+    async def scenario(cluster: ProviderCluster) -> None:
+        server = cluster.kube.server
         server.inject_fault(ServerUnavailable("down"), verb="create", plural="nodes", times=3)
         server.inject_fault(Conflict("changed"), verb="patch", plural="nodes", times=2)
-        _, node = await launched(world)
+        _, node = await launched(cluster)
         server.inject_fault(ServerUnavailable("down"), verb="patch", plural="pods", times=2)
-        await world.pod("web", node)
-        await until(phase_is(world, "web", "Running"))
+        await cluster.pod("web", node)
+        await until(phase_is(cluster, "web", "Running"))
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_a_restart_goes_on_where_it_was() -> None:
     """Boot, start of a pod and shutdown each survive a stop in their middle."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        instance = await provider.create(await world.claim("one", {}, SMALL))
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        instance = await provider.create(await cluster.claim("one", {}, SMALL))
         await asyncio.sleep(20)
-        await world.stop()
+        await cluster.stop()
         await asyncio.sleep(60)
-        assert (await world.kube.list(NODE)).items == ()
-        world.start()
-        await until(lambda: is_up(world))
+        assert (await cluster.kube.list(NODE)).items == ()
+        cluster.start()
+        await until(lambda: is_up(cluster))
         node = instance.provider_id.removeprefix("kwok://")
-        await world.stop()
-        await world.pod("web", node)
-        world.start()
-        await until(phase_is(world, "web", "Running"))
-        await world.stop()
+        await cluster.stop()
+        await cluster.pod("web", node)
+        cluster.start()
+        await until(phase_is(cluster, "web", "Running"))
+        await cluster.stop()
         await provider.delete(instance.provider_id)
         await asyncio.sleep(60)
-        world.start()
+        cluster.start()
         await asyncio.sleep(1)
-        assert not await exists(world, node)
+        assert not await exists(cluster, node)
         assert await provider.list() == ()
 
-    play(scene, delay="30s")
+    run_in_virtual_time(scenario, delay="30s")

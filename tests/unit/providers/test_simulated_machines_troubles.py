@@ -18,7 +18,7 @@ from karpenter.kube.informer import ChangeHandler, Informer
 from karpenter.providers.simulated import SimulatedNodes, SimulatedTiming
 from karpenter.runtime import logging
 from karpenter.simulation.apiserver import MemoryKube
-from support.simulated_world import QUIET, SMALL, Scene, World, play
+from support.simulated_provider_cluster import QUIET, SMALL, ClusterTest, ProviderCluster, run_in_virtual_time
 
 FOR_EVER = 10_000
 
@@ -41,14 +41,14 @@ def forbidden(verb: str, resource: str, name: str = "x") -> Forbidden:
     return Forbidden(f'{resource} "{name}" is forbidden: {why} at the cluster scope', status=403, reason="Forbidden")
 
 
-def play_alone(story: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
-    """Play a scene that starts its own machines."""
+def run_alone(test_body: ClusterTest, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
+    """Run a test that starts its own simulated nodes."""
 
-    async def alone(world: World) -> None:
-        await world.stop()
-        await story(world)
+    async def alone(cluster: ProviderCluster) -> None:
+        await cluster.stop()
+        await test_body(cluster)
 
-    play(alone, timing=timing, delay=delay)
+    run_in_virtual_time(alone, timing=timing, delay=delay)
 
 
 @asynccontextmanager
@@ -63,96 +63,96 @@ async def running(machines: SimulatedNodes, pods: Informer[Pod] | None = None) -
 
 
 def test_a_missing_permission_is_an_error_once_however_many_instances_need_it(log: StringIO) -> None:
-    async def scene(world: World) -> None:
-        world.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=FOR_EVER)
-        provider = await world.provider()
+    async def scenario(cluster: ProviderCluster) -> None:
+        cluster.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=FOR_EVER)
+        provider = await cluster.provider()
         for name in ("one", "two", "three"):
-            await provider.create(await world.claim(name, {}, SMALL))
+            await provider.create(await cluster.claim(name, {}, SMALL))
         await asyncio.sleep(600)
 
-    play(scene)
+    run_in_virtual_time(scenario)
     (line,) = said(log)
     assert "jo may not create nodes" in line
     assert "ClusterRole" in line
 
 
 def test_each_refused_verb_and_credentials_are_told_apart(log: StringIO) -> None:
-    async def scene(world: World) -> None:
-        server = world.kube.server
-        await (await world.provider()).create(await world.claim("one", {}, SMALL))
+    async def scenario(cluster: ProviderCluster) -> None:
+        server = cluster.kube.server
+        await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
         server.inject_fault(Unauthorized("Unauthorized", status=401), verb="create", plural="nodes", times=2)
         server.inject_fault(forbidden("patch", "nodes"), verb="patch", plural="nodes", times=2)
         await asyncio.sleep(60)
 
-    play(scene)
+    run_in_virtual_time(scenario)
     first, second = said(log)
     assert "credentials" in first
     assert "jo may not patch nodes" in second
 
 
 def test_a_permission_lost_again_later_is_said_again(log: StringIO) -> None:
-    async def scene(world: World) -> None:
+    async def scenario(cluster: ProviderCluster) -> None:
         for name in ("one", "two"):
-            world.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=3)
-            await (await world.provider()).create(await world.claim(name, {}, SMALL))
+            cluster.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=3)
+            await (await cluster.provider()).create(await cluster.claim(name, {}, SMALL))
             await asyncio.sleep(3600)
 
-    play(scene)
+    run_in_virtual_time(scenario)
     assert len(said(log)) == 2
 
 
 def test_heartbeats_that_are_refused_are_an_error(log: StringIO) -> None:
-    async def scene(world: World) -> None:
+    async def scenario(cluster: ProviderCluster) -> None:
         refusal = forbidden("patch", "leases")
-        world.kube.server.inject_fault(refusal, verb="patch", plural="leases", times=FOR_EVER)
-        await (await world.provider()).create(await world.claim("one", {}, SMALL))
+        cluster.kube.server.inject_fault(refusal, verb="patch", plural="leases", times=FOR_EVER)
+        await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
         await asyncio.sleep(600)
 
-    play(scene, timing=SimulatedTiming())
+    run_in_virtual_time(scenario, timing=SimulatedTiming())
     (line,) = said(log)
     assert "jo may not patch leases" in line
 
 
 def test_what_only_delays_is_no_error(log: StringIO) -> None:
-    async def scene(world: World) -> None:
-        world.kube.server.inject_fault(KubeError("slow"), verb="create", plural="nodes", times=3)
-        await (await world.provider()).create(await world.claim("one", {}, SMALL))
-        await world.finish_pending_work()
-        assert await world.node()
+    async def scenario(cluster: ProviderCluster) -> None:
+        cluster.kube.server.inject_fault(KubeError("slow"), verb="create", plural="nodes", times=3)
+        await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
+        await cluster.finish_pending_work()
+        assert await cluster.node()
 
-    play(scene)
+    run_in_virtual_time(scenario)
     assert said(log) == []
 
 
 def test_watches_that_bring_no_news_are_told() -> None:
-    async def scene(world: World) -> None:
-        machines = SimulatedNodes(world.kube, world.clock, QUIET)
+    async def scenario(cluster: ProviderCluster) -> None:
+        machines = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
         assert machines.faults() == []
         for plural in ("configmaps", "pods"):
-            world.kube.server.inject_fault(forbidden("list", plural), verb="list", plural=plural, times=3)
+            cluster.kube.server.inject_fault(forbidden("list", plural), verb="list", plural=plural, times=3)
         async with running(machines):
             await asyncio.sleep(1)
             assert sorted(str(fault).split()[0] for fault in machines.faults()) == ["configmaps", "pods"]
             await asyncio.sleep(60)
             assert machines.faults() == []
 
-    play_alone(scene)
+    run_alone(scenario)
 
 
 def test_an_instance_removed_while_nobody_looked_is_forgotten() -> None:
     """A second run of the same stand-in must not register what the first one was going to."""
 
-    async def scene(world: World) -> None:
-        machines = SimulatedNodes(world.kube, world.clock, QUIET)
-        instance = await (await world.provider()).create(await world.claim("one", {}, SMALL))
+    async def scenario(cluster: ProviderCluster) -> None:
+        machines = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
+        instance = await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
         async with running(machines):
             await asyncio.sleep(10)
-        await world.kube.delete(CONFIG_MAP, instance.provider_id.removeprefix("kwok://"), "kube-system")
+        await cluster.kube.delete(CONFIG_MAP, instance.provider_id.removeprefix("kwok://"), "kube-system")
         async with running(machines):
             await asyncio.sleep(120)
-            assert (await world.kube.list(NODE)).items == ()
+            assert (await cluster.kube.list(NODE)).items == ()
 
-    play_alone(scene, delay="30s")
+    run_alone(scenario, delay="30s")
 
 
 class CountedInformer(Informer[Pod]):
@@ -168,8 +168,8 @@ class CountedInformer(Informer[Pod]):
 
 
 @asynccontextmanager
-async def shared_pods(world: World) -> AsyncIterator[CountedInformer]:
-    pods = CountedInformer(world.kube)
+async def shared_pods(cluster: ProviderCluster) -> AsyncIterator[CountedInformer]:
+    pods = CountedInformer(cluster.kube)
     task = asyncio.create_task(pods.run())
     yield pods
     assert not task.done()
@@ -178,28 +178,28 @@ async def shared_pods(world: World) -> AsyncIterator[CountedInformer]:
         await task
 
 
-async def phase(world: World, name: str) -> str:
-    return (await world.kube.get(POD, name, "default")).status.phase
+async def phase(cluster: ProviderCluster, name: str) -> str:
+    return (await cluster.kube.get(POD, name, "default")).status.phase
 
 
 def test_a_shared_informer_is_listened_to_once_over_restarts() -> None:
-    async def scene(world: World) -> None:
-        machines = SimulatedNodes(world.kube, world.clock, QUIET)
-        instance = await (await world.provider()).create(await world.claim("one", {}, SMALL))
+    async def scenario(cluster: ProviderCluster) -> None:
+        machines = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
+        instance = await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
         node = instance.provider_id.removeprefix("kwok://")
-        async with shared_pods(world) as pods:
+        async with shared_pods(cluster) as pods:
             async with running(machines, pods):
                 await asyncio.sleep(10)
-            await world.pod("in-between", node)
+            await cluster.pod("in-between", node)
             await asyncio.sleep(1)
             async with running(machines, pods):
-                await world.pod("afterwards", node)
+                await cluster.pod("afterwards", node)
                 await asyncio.sleep(10)
             assert pods.listeners == 1
-        assert await phase(world, "in-between") == "Running"
-        assert await phase(world, "afterwards") == "Running"
+        assert await phase(cluster, "in-between") == "Running"
+        assert await phase(cluster, "afterwards") == "Running"
 
-    play_alone(scene)
+    run_alone(scenario)
 
 
 def test_a_mistake_over_one_pod_does_not_end_a_shared_informer(monkeypatch: pytest.MonkeyPatch, log: StringIO) -> None:
@@ -210,15 +210,15 @@ def test_a_mistake_over_one_pod_does_not_end_a_shared_informer(monkeypatch: pyte
             raise ZeroDivisionError
         usual(self, old, new)
 
-    async def scene(world: World) -> None:
+    async def scenario(cluster: ProviderCluster) -> None:
         monkeypatch.setattr(SimulatedNodes, "_on_pod", mistaken)
-        instance = await (await world.provider()).create(await world.claim("one", {}, SMALL))
+        instance = await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
         node = instance.provider_id.removeprefix("kwok://")
-        async with shared_pods(world) as pods, running(SimulatedNodes(world.kube, world.clock, QUIET), pods):
+        async with shared_pods(cluster) as pods, running(SimulatedNodes(cluster.kube, cluster.clock, QUIET), pods):
             for name in ("bad", "good"):
-                await world.pod(name, node)
+                await cluster.pod(name, node)
             await asyncio.sleep(10)
-        assert await phase(world, "good") == "Running"
+        assert await phase(cluster, "good") == "Running"
 
-    play_alone(scene)
+    run_alone(scenario)
     assert set(said(log)) == {"ZeroDivisionError()"}

@@ -24,7 +24,7 @@ from karpenter.model.requirements import Requirements, requirement, requirements
 from karpenter.providers.contract import InsufficientCapacity, LaunchFailed, NodeClassNotReady, ProviderError
 from karpenter.providers.simulated import Faults, SimulatedProvider, fault_rules, simulated_offerings
 from support.builders import replaced
-from support.simulated_world import CLASS, SMALL, World, claim_spec, play, types
+from support.simulated_provider_cluster import CLASS, SMALL, ProviderCluster, claim_spec, run_in_virtual_time, types
 
 SPOT = {labels.CAPACITY_TYPE: ("spot",)}
 ON_DEMAND = {labels.CAPACITY_TYPE: ("on-demand",)}
@@ -85,12 +85,12 @@ def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
 def test_the_instance_and_its_node_carry_what_users_know() -> None:
     """OPS-258, OPS-259, OPS-265."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        one = await world.claim("web-abc12", ON_DEMAND, SMALL)
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        one = await cluster.claim("web-abc12", ON_DEMAND, SMALL)
         instance = await provider.create(one)
         await asyncio.sleep(5)
-        node = await world.node()
+        node = await cluster.node()
         assert instance.provider_id == f"kwok://{node.metadata.name}" == node.spec.provider_id
         assert (
             node.metadata.labels.items()
@@ -112,34 +112,34 @@ def test_the_instance_and_its_node_carry_what_users_know() -> None:
         assert node.status.capacity == {"cpu": "2", "memory": "8Gi", "pods": "110"}
         assert node.status.allocatable == {"cpu": "1900m", "memory": "8182Mi", "pods": "110"}
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_an_instance_registers_with_the_claims_taints() -> None:
-    async def scene(world: World) -> None:
-        provider = await world.provider()
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
         taints = (NodePoolTaint(key="team", value="blue", effect="NoSchedule"),)
         spec = msgspec.structs.replace(claim_spec({}, SMALL, taints), startup_taints=(taints[0],))
-        one = await world.kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name="one"), spec=spec))
+        one = await cluster.kube.create(NODE_CLAIM, NodeClaim(metadata=ObjectMeta(name="one"), spec=spec))
         await provider.create(one)
         await asyncio.sleep(5)
-        keys = [taint.key for taint in (await world.node()).spec.taints]
+        keys = [taint.key for taint in (await cluster.node()).spec.taints]
         assert keys == ["karpenter.sh/unregistered", "team", "team"]
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_refused_offerings_count_as_unavailable_for_three_minutes() -> None:
     """OPS-014."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        before = await provider.instance_types(world.pool)
-        await world.exhaust_capacity(SPOT)
-        instance = await provider.create(await world.claim("one", {}, SMALL))
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        before = await provider.instance_types(cluster.pool)
+        await cluster.exhaust_capacity(SPOT)
+        instance = await provider.create(await cluster.claim("one", {}, SMALL))
         assert instance.labels[labels.CAPACITY_TYPE] == "on-demand"
-        during = await provider.instance_types(world.pool)
-        assert during is await provider.instance_types(world.pool)
+        during = await provider.instance_types(cluster.pool)
+        assert during is await provider.instance_types(cluster.pool)
         lacking = [
             (instance_type.name, offering.zone, offering.capacity_type)
             for instance_type in during
@@ -149,72 +149,72 @@ def test_refused_offerings_count_as_unavailable_for_three_minutes() -> None:
         assert ("m-2x", "zone-a", "spot") in lacking
         assert {kind for _, _, kind in lacking} == {"spot"}
         await asyncio.sleep(timedelta(minutes=3).total_seconds())
-        assert await provider.instance_types(world.pool) is before
+        assert await provider.instance_types(cluster.pool) is before
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_a_rule_with_a_count_is_used_up() -> None:
     """OPS-269."""
 
-    async def scene(world: World) -> None:
+    async def scenario(cluster: ProviderCluster) -> None:
         rule = fault_rules.LaunchErrorRule(reason="UnauthorizedOperation", message="not allowed", count=1)
-        world.play(Faults(launch_errors=(rule,)))
-        provider = await world.provider()
-        one = await world.claim("one", {}, SMALL)
+        cluster.set_faults(Faults(launch_errors=(rule,)))
+        provider = await cluster.provider()
+        one = await cluster.claim("one", {}, SMALL)
         with pytest.raises(LaunchFailed, match="creating nodeclaim, not allowed") as caught:
             await provider.create(one)
         assert caught.value.reason == "UnauthorizedOperation"
         assert (await provider.create(one)).claim_name == "one"
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_instances_whose_claim_vanished_are_ended() -> None:
     """OPS-266."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        kept = await provider.create(await world.claim("kept", {}, SMALL))
-        lost = await provider.create(await world.claim("lost", {}, SMALL))
-        await world.kube.delete(NODE_CLAIM, "lost")
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        kept = await provider.create(await cluster.claim("kept", {}, SMALL))
+        lost = await provider.create(await cluster.claim("lost", {}, SMALL))
+        await cluster.kube.delete(NODE_CLAIM, "lost")
         assert await provider.collect_garbage() == ()  # too young: its claim may not be visible yet
         await asyncio.sleep(31)
         assert await provider.collect_garbage() == (lost.provider_id,)
         assert await provider.collect_garbage() == ()
-        await world.finish_pending_work()
+        await cluster.finish_pending_work()
         assert [instance.provider_id for instance in await provider.list()] == [kept.provider_id]
-        assert (await world.node()).spec.provider_id == kept.provider_id
+        assert (await cluster.node()).spec.provider_id == kept.provider_id
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_api_faults_are_provider_errors() -> None:
     """OPS-230."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        one = await world.claim("one", {}, SMALL)
-        world.kube.server.inject_fault(ServerUnavailable("down"), verb="create", plural="configmaps")
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        one = await cluster.claim("one", {}, SMALL)
+        cluster.kube.server.inject_fault(ServerUnavailable("down"), verb="create", plural="configmaps")
         with pytest.raises(ProviderError, match=r"storing simulated instance .*down"):
             await provider.create(one)
-        world.kube.server.inject_fault(ServerUnavailable("down"), verb="list", plural="configmaps")
+        cluster.kube.server.inject_fault(ServerUnavailable("down"), verb="list", plural="configmaps")
         with pytest.raises(ProviderError, match="listing simulated instances, down"):
             await provider.list()
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_the_node_of_a_claim_holds_what_the_claim_requests() -> None:
     """OPS-P7: 3 CPUs and 11 Gi fit the allocatable resources of the chosen type, overhead deducted."""
     requests = {"cpu": "3", "memory": "11Gi"}
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        instance = await provider.create(await world.claim("one", {}, requests))
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        instance = await provider.create(await cluster.claim("one", {}, requests))
         assert res.fits(res.parse_resources(requests), res.parse_resources(instance.allocatable))
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_requests_that_are_no_quantities_are_reported() -> None:
@@ -223,33 +223,33 @@ def test_requests_that_are_no_quantities_are_reported() -> None:
 
 
 def test_a_class_with_a_delay_nobody_can_read_is_not_ready() -> None:
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        one = await world.claim("one", {}, SMALL)
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        one = await cluster.claim("one", {}, SMALL)
         with pytest.raises(NodeClassNotReady, match="nodeRegistrationDelay"):
             await provider.create(one)
 
-    play(scene, delay="9999999999999h")
+    run_in_virtual_time(scenario, delay="9999999999999h")
 
 
 def test_a_class_being_deleted_is_insufficient_capacity() -> None:
     """OPS-017."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        one = await world.claim("one", {}, SMALL)
-        await world.kube.patch(KWOK_NODE_CLASS, CLASS.name, {"metadata": {"finalizers": ["example.com/hold"]}})
-        await world.delete_class()
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        one = await cluster.claim("one", {}, SMALL)
+        await cluster.kube.patch(KWOK_NODE_CLASS, CLASS.name, {"metadata": {"finalizers": ["example.com/hold"]}})
+        await cluster.delete_class()
         with pytest.raises(InsufficientCapacity, match="being deleted"):
             await provider.create(one)
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_an_offering_the_catalogue_lacks_is_not_bought() -> None:
     """Settled: ``available`` of the file is honoured."""
 
-    async def scene(world: World) -> None:
+    async def scenario(cluster: ProviderCluster) -> None:
         nothing = tuple(
             replace(
                 instance_type,
@@ -257,12 +257,12 @@ def test_an_offering_the_catalogue_lacks_is_not_bought() -> None:
             )
             for instance_type in types()
         )
-        provider = SimulatedProvider(world.kube, world.clock, nothing)
+        provider = SimulatedProvider(cluster.kube, cluster.clock, nothing)
         with pytest.raises(InsufficientCapacity, match="12 not available now"):
-            await provider.create(await world.claim("one", {}, SMALL))
-        assert (await world.kube.list(CONFIG_MAP, "kube-system")).items == ()
+            await provider.create(await cluster.claim("one", {}, SMALL))
+        assert (await cluster.kube.list(CONFIG_MAP, "kube-system")).items == ()
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 @pytest.mark.parametrize(
@@ -311,27 +311,27 @@ def reserving(units: int) -> tuple[InstanceType, ...]:
 def test_a_reservation_is_used_up_instance_by_instance_and_free_again_when_they_end() -> None:
     """SCH-581, OPS-256"""
 
-    async def scene(world: World) -> None:
-        provider = SimulatedProvider(world.kube, world.clock, reserving(1))
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = SimulatedProvider(cluster.kube, cluster.clock, reserving(1))
         requirements = {labels.CAPACITY_TYPE: ("reserved",), labels.RESERVATION_ID: ("r1",)}
 
         async def units() -> set[int | None]:
             sold = [
                 offering
-                for instance_type in await provider.instance_types(world.pool)
+                for instance_type in await provider.instance_types(cluster.pool)
                 for offering in instance_type.offerings
             ]
             return {offering.reservation_capacity for offering in sold if offering.reservation_id}
 
         assert await units() == {1}
-        machine = await provider.create(await world.claim("first", requirements, SMALL))
+        machine = await provider.create(await cluster.claim("first", requirements, SMALL))
         assert (machine.labels[labels.RESERVATION_ID], await units()) == ("r1", {0})
         with pytest.raises(InsufficientCapacity):
-            await provider.create(await world.claim("second", requirements, SMALL))
+            await provider.create(await cluster.claim("second", requirements, SMALL))
         await provider.delete(machine.provider_id)
         assert await units() == {1}
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_an_instance_has_the_amounts_of_the_offering_it_was_bought_by() -> None:
@@ -356,32 +356,32 @@ def test_an_instance_has_the_amounts_of_the_offering_it_was_bought_by() -> None:
 def test_launches_take_turns_between_zones_of_one_price() -> None:
     """OPS-256 leaves ties within a type to chance; here they are spread, so that no zone gets all nodes of a plan."""
 
-    async def scene(world: World) -> None:
-        provider = await world.provider()
-        launched = [await provider.create(await world.claim(f"claim-{number}", {}, SMALL)) for number in range(6)]
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = await cluster.provider()
+        launched = [await provider.create(await cluster.claim(f"claim-{number}", {}, SMALL)) for number in range(6)]
         assert Counter(instance.labels[labels.ZONE] for instance in launched) == {"zone-a": 3, "zone-b": 3}
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_a_reboot_gives_the_node_another_boot_id_and_nothing_else() -> None:
     """K15-521: derived from the operation; a claim without a node name is refused."""
 
-    async def scene(world: World) -> None:
-        provider = SimulatedProvider(world.kube, world.clock, types())
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider = SimulatedProvider(cluster.kube, cluster.clock, types())
         node = Node(
             metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=(Condition(type="Ready", status="True"),))
         )
-        await world.kube.create(NODE, node)
+        await cluster.kube.create(NODE, node)
         made = claim({}, SMALL)
         with pytest.raises(ProviderError, match="rebooting nodeclaim, node is not registered"):
             await provider.reboot(made, "op-1")
         await provider.reboot(replaced(made, status=NodeClaimStatus(node_name="n")), "op-1")
-        after = await world.kube.get(NODE, "n")
+        after = await cluster.kube.get(NODE, "n")
         assert after.status.node_info.boot_id == "kwok-op-1"
         assert after.status.conditions == node.status.conditions
 
-    play(scene)
+    run_in_virtual_time(scenario)
 
 
 def test_the_simulated_provider_repairs_what_the_conditions_of_tests_say() -> None:
@@ -427,8 +427,8 @@ def test_launches_are_tried_in_the_order_of_all_that_fit_sorted(seed: int) -> No
     requirements: tuple[dict[str, tuple[str, ...]], ...] = ({}, SPOT, ON_DEMAND, {labels.ZONE: ("zone-b",)})
     keys = [(own.name, offering.zone, offering.capacity_type) for own in types() for offering in own.offerings]
 
-    async def scene(world: World) -> None:
-        provider, sold_out = await world.provider(), set[tuple[str, str, str]]()
+    async def scenario(cluster: ProviderCluster) -> None:
+        provider, sold_out = await cluster.provider(), set[tuple[str, str, str]]()
         for _ in range(30):
             wanted = claim(dice.choice(requirements), {"cpu": dice.choice(("100m", "2", "3", "8", "64"))})
             tried = list(provider._launchable(wanted, await provider._availability()))
@@ -436,6 +436,6 @@ def test_launches_are_tried_in_the_order_of_all_that_fit_sorted(seed: int) -> No
             provider._launches_by_zone[dice.choice(("zone-a", "zone-b"))] += 1
             if dice.random() < 0.2:
                 sold_out.add(dice.choice(keys))
-                provider._unavailable = dict.fromkeys(sold_out, world.clock.now() + timedelta(hours=1))
+                provider._unavailable = dict.fromkeys(sold_out, cluster.clock.now() + timedelta(hours=1))
 
-    play(scene)
+    run_in_virtual_time(scenario)

@@ -16,14 +16,14 @@ from support.lease_candidates import (
     NAMESPACE,
     Cluster,
     ended,
-    story,
+    in_virtual_time,
     until,
 )
 
 # -- what people do to the object -------------------------------------------------------------------------------------------
 
 
-@story
+@in_virtual_time
 async def test_a_lease_that_changed_beside_its_record_is_renewed_all_the_same(cluster: Cluster) -> None:
     first = await cluster.leader()
     await cluster.people.patch(LEASE, NAME, {"metadata": {"annotations": {"seen": "yes"}}}, NAMESPACE)
@@ -33,7 +33,7 @@ async def test_a_lease_that_changed_beside_its_record_is_renewed_all_the_same(cl
     assert (await cluster.people.get(LEASE, NAME, NAMESPACE)).metadata.annotations == {"seen": "yes"}
 
 
-@story
+@in_virtual_time
 async def test_annotations_do_not_keep_a_dead_leaders_lease_alive(cluster: Cluster) -> None:
     first = await cluster.leader()
     second = cluster.start("b")
@@ -50,7 +50,7 @@ async def test_annotations_do_not_keep_a_dead_leaders_lease_alive(cluster: Clust
     annotating.cancel()
 
 
-@story
+@in_virtual_time
 async def test_a_leader_that_finds_another_holder_stops(cluster: Cluster) -> None:
     first = await cluster.leader()
     second = cluster.start("b")
@@ -64,7 +64,7 @@ async def test_a_leader_that_finds_another_holder_stops(cluster: Cluster) -> Non
 
 @pytest.mark.parametrize("how", ["cleared", "deleted", "shortened"])
 def test_a_record_that_was_spoilt_by_hand_is_written_anew_by_the_leader(how: str) -> None:
-    @story
+    @in_virtual_time
     async def check(cluster: Cluster) -> None:
         first = await cluster.leader()
         second = cluster.start("b")
@@ -83,7 +83,7 @@ def test_a_record_that_was_spoilt_by_hand_is_written_anew_by_the_leader(how: str
 def test_a_lease_that_was_edited_while_its_leader_was_disconnected_is_not_trusted(how: str) -> None:
     """The leader still counts on its ten seconds, and cannot know."""
 
-    @story
+    @in_virtual_time
     async def check(cluster: Cluster) -> None:
         first = await cluster.leader()
         second = cluster.start("b")
@@ -96,7 +96,7 @@ def test_a_lease_that_was_edited_while_its_leader_was_disconnected_is_not_truste
     check()
 
 
-@story
+@in_virtual_time
 async def test_a_candidate_that_recreates_a_deleted_lease_waits_for_its_possible_last_holder(cluster: Cluster) -> None:
     """It is deleted twice. What was written in between only its writer knows, and that one is cut off."""
     first = await cluster.leader()
@@ -143,7 +143,7 @@ async def spoil(cluster: Cluster, how: str) -> None:
     ids=["empty", "released", "absent"],
 )
 def test_a_lease_without_a_holder_is_taken_at_once(spec: LeaseSpec | None) -> None:
-    @story
+    @in_virtual_time
     async def check(cluster: Cluster) -> None:
         if spec is not None:
             meta = ObjectMeta(name=NAME, namespace=NAMESPACE)
@@ -154,7 +154,7 @@ def test_a_lease_without_a_holder_is_taken_at_once(spec: LeaseSpec | None) -> No
     check()
 
 
-@story
+@in_virtual_time
 async def test_a_longer_lease_of_another_holder_is_waited_for(cluster: Cluster) -> None:
     meta = ObjectMeta(name=NAME, namespace=NAMESPACE)
     other = LeaseSpec(holder_identity="x", lease_duration_seconds=60, renew_time="2020-01-01T00:00:00.000000Z")

@@ -63,25 +63,25 @@ class Api:
         self.server.inject_fault(fault, verb="get", plural=plural, times=times)
 
 
-def story(test: Callable[[Api], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def in_virtual_time() -> None:
+def in_virtual_time(test: Callable[[Api], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def wrapped() -> None:
         async def main(clock: LoopClock) -> None:
             await test(Api(clock))
 
         run_virtual(main, START)
 
-    in_virtual_time.__name__ = test.__name__
-    return in_virtual_time
+    wrapped.__name__ = test.__name__
+    return wrapped
 
 
-@story
+@in_virtual_time
 async def test_before_anybody_was_asked_nothing_is_known(api: Api) -> None:
     assert api.kinds.unready() == "the API server has not been asked yet"
     await asyncio.sleep(0.1)
     assert api.kinds.unready() == ""
 
 
-@story
+@in_virtual_time
 async def test_a_kind_the_api_does_not_know_is_named_until_it_does(api: Api) -> None:
     """OPS-O9: asked every two seconds."""
     api.refuse(kind_not_served("nodepools", "karpenter.sh/v1"), "nodepools", 2)
@@ -95,7 +95,7 @@ async def test_a_kind_the_api_does_not_know_is_named_until_it_does(api: Api) -> 
     assert api.kinds.unready() == ""
 
 
-@story
+@in_virtual_time
 async def test_an_api_that_cannot_be_asked_is_not_ready_for_that_reason(api: Api) -> None:
     api.refuse(Forbidden("nobody may get nodepools", status=403), "nodepools", 1)
     await asyncio.sleep(1)
@@ -104,7 +104,7 @@ async def test_an_api_that_cannot_be_asked_is_not_ready_for_that_reason(api: Api
     assert api.kinds.unready() == ""
 
 
-@story
+@in_virtual_time
 async def test_what_was_known_counts_while_the_api_is_away_but_not_once_it_is_gone(api: Api) -> None:
     await asyncio.sleep(1)
     api.refuse(ServerUnavailable("connection refused"), "nodepools", 1)

@@ -30,8 +30,8 @@ from support.lease_candidates import (
     Cluster,
     Process,
     ended,
+    in_virtual_time,
     now,
-    story,
     until,
 )
 from support.suspended_process import stand_still
@@ -39,7 +39,7 @@ from support.suspended_process import stand_still
 # -- the ordinary course --------------------------------------------------------------------------------------------------
 
 
-@story
+@in_virtual_time
 async def test_the_first_to_come_leads_and_writes_what_other_tools_read(cluster: Cluster) -> None:
     process = await cluster.leader("host_1")
     assert process.won_at == 0.0
@@ -57,7 +57,7 @@ async def test_the_first_to_come_leads_and_writes_what_other_tools_read(cluster:
     assert renewed == msgspec.structs.replace(first, renew_time="2026-01-01T00:00:10.000000Z")
 
 
-@story
+@in_virtual_time
 async def test_a_second_candidate_waits_while_the_first_renews(cluster: Cluster) -> None:
     await cluster.leader()
     second = cluster.start("b")
@@ -66,7 +66,7 @@ async def test_a_second_candidate_waits_while_the_first_renews(cluster: Cluster)
     assert (await cluster.record()).lease_transitions == 0
 
 
-@story
+@in_virtual_time
 async def test_when_the_leader_crashes_the_next_one_leads_within_the_lease_time(cluster: Cluster) -> None:
     first = await cluster.leader()
     second = cluster.start("b")
@@ -80,7 +80,7 @@ async def test_when_the_leader_crashes_the_next_one_leads_within_the_lease_time(
     assert spec.acquire_time > "2026-01-01T00:01:00"
 
 
-@story
+@in_virtual_time
 async def test_an_orderly_end_passes_the_lease_on_at_once(cluster: Cluster) -> None:
     """OPS-O8"""
     first = await cluster.leader()
@@ -94,7 +94,7 @@ async def test_an_orderly_end_passes_the_lease_on_at_once(cluster: Cluster) -> N
     assert (await cluster.record()).lease_transitions == 1
 
 
-@story
+@in_virtual_time
 async def test_a_leader_that_stops_leaves_a_lease_without_a_holder(cluster: Cluster) -> None:
     first = await cluster.leader()
     await asyncio.sleep(5)
@@ -110,7 +110,7 @@ async def test_a_leader_that_stops_leaves_a_lease_without_a_holder(cluster: Clus
     )
 
 
-@story
+@in_virtual_time
 async def test_a_candidate_that_stops_before_it_has_won_leaves_the_lease_alone(cluster: Cluster) -> None:
     await cluster.leader()
     second = cluster.start("b")
@@ -122,7 +122,7 @@ async def test_a_candidate_that_stops_before_it_has_won_leaves_the_lease_alone(c
     assert (await cluster.record()).holder_identity == before.holder_identity == "a"
 
 
-@story
+@in_virtual_time
 async def test_of_three_one_leads_at_a_time_until_none_is_left(cluster: Cluster) -> None:
     processes = [cluster.start(name) for name in "abc"]
     for transitions in range(3):
@@ -133,7 +133,7 @@ async def test_of_three_one_leads_at_a_time_until_none_is_left(cluster: Cluster)
         processes.remove(leader)
 
 
-@story
+@in_virtual_time
 async def test_metrics_show_the_leader(cluster: Cluster) -> None:
     """OPS-494"""
     first = await cluster.leader()
@@ -150,7 +150,7 @@ async def test_metrics_show_the_leader(cluster: Cluster) -> None:
 # -- faults ---------------------------------------------------------------------------------------------------------------
 
 
-@story
+@in_virtual_time
 async def test_a_leader_that_is_cut_off_stops_before_the_next_one_leads(cluster: Cluster) -> None:
     first = await cluster.leader()
     second = cluster.start("b")
@@ -162,7 +162,7 @@ async def test_a_leader_that_is_cut_off_stops_before_the_next_one_leads(cluster:
     assert await until(lambda: second.leads) >= 3.0
 
 
-@story
+@in_virtual_time
 async def test_a_renewal_on_a_server_that_hangs_is_retried_in_time(cluster: Cluster) -> None:
     """One attempt must not use up the whole time: a second one may succeed."""
     first = await cluster.leader()
@@ -175,7 +175,7 @@ async def test_a_renewal_on_a_server_that_hangs_is_retried_in_time(cluster: Clus
     assert first.election.fault is None
 
 
-@story
+@in_virtual_time
 async def test_a_server_that_hangs_for_good_costs_the_lease(cluster: Cluster) -> None:
     first = await cluster.leader()
     first.line.hangs = True
@@ -183,7 +183,7 @@ async def test_a_server_that_hangs_for_good_costs_the_lease(cluster: Cluster) ->
     assert first.lost.endswith(f"no answer about lease {NAMESPACE}/{NAME} within 5 s")
 
 
-@story
+@in_virtual_time
 async def test_a_process_that_stood_still_for_longer_than_its_permission_ends(cluster: Cluster) -> None:
     first = await cluster.leader()
     await asyncio.sleep(5)
@@ -195,7 +195,7 @@ async def test_a_process_that_stood_still_for_longer_than_its_permission_ends(cl
     assert await cluster.record() == before
 
 
-@story
+@in_virtual_time
 async def test_a_lost_answer_to_taking_the_lease_costs_one_look(cluster: Cluster) -> None:
     first = cluster.start("a")
     first.line.loses_answers = True
@@ -207,7 +207,7 @@ async def test_a_lost_answer_to_taking_the_lease_costs_one_look(cluster: Cluster
     assert (await cluster.record()).lease_transitions == 0
 
 
-@story
+@in_virtual_time
 async def test_lost_answers_to_renewals_are_survived(cluster: Cluster) -> None:
     first = await cluster.leader()
     first.line.loses_answers = True
@@ -218,7 +218,7 @@ async def test_lost_answers_to_renewals_are_survived(cluster: Cluster) -> None:
     assert first.figure("leader_election_slowpath_total") == 3
 
 
-@story
+@in_virtual_time
 async def test_the_permission_counts_from_when_it_was_asked_for(cluster: Cluster) -> None:
     """However long the answer took."""
     first = cluster.start("a")
@@ -228,7 +228,7 @@ async def test_the_permission_counts_from_when_it_was_asked_for(cluster: Cluster
     assert first.fence.valid_until == pytest.approx(asked_at + 10.0, abs=0.02)
 
 
-@story
+@in_virtual_time
 async def test_a_candidate_without_rights_says_so_and_goes_on_trying(cluster: Cluster) -> None:
     first = cluster.start("a")
     first.line.refusal = Forbidden("leases are forbidden", status=403)
@@ -239,7 +239,7 @@ async def test_a_candidate_without_rights_says_so_and_goes_on_trying(cluster: Cl
     assert first.election.fault is None
 
 
-@story
+@in_virtual_time
 async def test_a_lease_that_cannot_be_released_does_not_block_the_stop(cluster: Cluster) -> None:
     first = await cluster.leader()
     second = cluster.start("b")
@@ -257,7 +257,7 @@ async def test_a_lease_that_cannot_be_released_does_not_block_the_stop(cluster: 
 def test_wrong_clocks_change_nothing(skew: timedelta) -> None:
     """The times in the record are for people."""
 
-    @story
+    @in_virtual_time
     async def check(cluster: Cluster) -> None:
         first = cluster.start("a", skew)
         await until(lambda: first.leads)
@@ -282,7 +282,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 def test_the_log_names_candidates_and_leaders_and_is_silent_while_nothing_changes(log: io.StringIO) -> None:
-    @story
+    @in_virtual_time
     async def check(cluster: Cluster) -> None:
         first = await cluster.leader()
         cluster.start("b")

@@ -148,55 +148,55 @@ def flood(count: int, text: str = "text") -> None:
         structlog.get_logger().info(text, number=number)
 
 
-def in_virtual_time(story: Any) -> None:
-    run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+def in_virtual_time(scenario: Any) -> None:
+    run_virtual(lambda clock: scenario(), datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_a_text_that_floods_the_log_is_thinned_to_every_hundredth() -> None:
     """OPS-382"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         flood(1000)
 
     with logged() as log:
-        in_virtual_time(story)
+        in_virtual_time(scenario)
     numbers = [line["number"] for line in log.lines()]
     assert numbers == [*range(1, 101), *range(200, 1001, 100)]
 
 
 def test_a_hundred_a_second_are_written_in_full_for_ever() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for _ in range(5):
             flood(100)
             await asyncio.sleep(1)
 
     with logged() as log:
-        in_virtual_time(story)
+        in_virtual_time(scenario)
     assert len(log.lines()) == 500
 
 
 def test_texts_and_levels_are_thinned_each_for_itself() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         flood(150, "one")
         flood(100, "two")
         for _ in range(100):
             structlog.get_logger().error("one")
 
     with logged() as log:
-        in_virtual_time(story)
+        in_virtual_time(scenario)
     assert len(log.lines()) == 300
 
 
 def test_thinning_remembers_only_what_is_recent() -> None:
     thinning = logging.LogSampling()
 
-    async def story() -> None:
+    async def scenario() -> None:
         for number in range(5000):
             thinning(None, "info", {"level": "info", "event": str(number)})
             await asyncio.sleep(0.01)
         assert len(thinning._counts) <= 1001
 
-    in_virtual_time(story)
+    in_virtual_time(scenario)
 
 
 # -- lines of libraries ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 PODS = 16
 QUARTER = Budget(nodes="25%")
-#: Closed from half past midnight to half past two; stories begin at midnight.
+#: Closed from half past midnight to half past two; tests begin at midnight.
 OFFICE_HOURS = Budget(nodes="0", schedule="30 0 * * *", duration="2h")
 
 

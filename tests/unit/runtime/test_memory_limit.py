@@ -34,11 +34,11 @@ class Process:
         self.used, self.freed = round(share * LIMIT), round(freed * LIMIT)
 
 
-def told(story: Callable[[Process], Coroutine[Any, Any, None]]) -> list[str]:
-    """Errors logged in the course of a story."""
+def logged_errors(scenario: Callable[[Process], Coroutine[Any, Any, None]]) -> list[str]:
+    """Errors logged while a scenario runs."""
 
     async def main(_clock: object) -> None:
-        await story(Process())
+        await scenario(Process())
 
     with structlog.testing.capture_logs() as lines:
         run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
@@ -46,40 +46,40 @@ def told(story: Callable[[Process], Coroutine[Any, Any, None]]) -> list[str]:
 
 
 def test_below_the_ceiling_nothing_is_done() -> None:
-    async def story(process: Process) -> None:
+    async def scenario(process: Process) -> None:
         process.fill(0.89)
         await asyncio.sleep(3600)
         assert process.cleanings == []
 
-    assert told(story) == []
+    assert logged_errors(scenario) == []
 
 
 def test_above_it_the_process_cleans_up_and_goes_on() -> None:
-    async def story(process: Process) -> None:
+    async def scenario(process: Process) -> None:
         process.fill(0.91, freed=0.2)
         await asyncio.sleep(3600)
         assert process.cleanings == [0.0]
 
-    assert told(story) == []
+    assert logged_errors(scenario) == []
 
 
 def test_where_that_does_not_help_it_is_said_once_with_what_to_do() -> None:
-    async def story(process: Process) -> None:
+    async def scenario(process: Process) -> None:
         process.fill(0.95)
         await asyncio.sleep(3601)
         assert len(process.cleanings) == 13, "every five minutes"
 
-    (line,) = told(story)
+    (line,) = logged_errors(scenario)
     assert line.startswith("950 MiB of the 1000 MiB in MEMORY_LIMIT are in use: raise the container's limit")
 
 
 def test_it_is_said_again_when_it_happens_again() -> None:
-    async def story(process: Process) -> None:
+    async def scenario(process: Process) -> None:
         for share in (0.95, 0.85, 0.95, 0.5, 0.95):
             process.fill(share)
             await asyncio.sleep(600)
 
-    assert len(told(story)) == 2
+    assert len(logged_errors(scenario)) == 2
 
 
 def test_the_real_thing_measures_and_cleans() -> None:

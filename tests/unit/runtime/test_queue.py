@@ -20,8 +20,8 @@ from karpenter.simulation.virtual_time import run_virtual
 Answer = float | Exception | None
 
 
-def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+def run_in_virtual_time(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(lambda clock: scenario(), datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def now() -> float:
@@ -57,7 +57,7 @@ async def working(reconciles: Reconciles, workers: int = 4) -> tuple[WorkQueue[s
 
 
 def test_a_name_that_waits_already_is_looked_at_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles()
         queue, task = await working(reconciles)
         for _ in range(5):
@@ -66,11 +66,11 @@ def test_a_name_that_waits_already_is_looked_at_once() -> None:
         assert reconciles.at == [0.0]
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_events_during_a_reconcile_cause_one_more_reconcile_and_never_two_at_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles(takes=1.0)
         queue, task = await working(reconciles)
         queue.add("a")
@@ -82,11 +82,11 @@ def test_events_during_a_reconcile_cause_one_more_reconcile_and_never_two_at_onc
         assert reconciles.most_at_once == 1
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_different_names_are_looked_at_side_by_side_as_far_as_workers_go() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles(takes=1.0)
         queue, task = await working(reconciles, workers=2)
         for name in "abc":
@@ -96,11 +96,11 @@ def test_different_names_are_looked_at_side_by_side_as_far_as_workers_go() -> No
         assert reconciles.most_at_once == 2
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_a_reconcile_may_requeue_and_the_earlier_time_counts() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles(10.0, None)
         queue, task = await working(reconciles)
         queue.add("a")
@@ -111,14 +111,14 @@ def test_a_reconcile_may_requeue_and_the_earlier_time_counts() -> None:
         assert reconciles.at == [0.0, 4.0]
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 @pytest.mark.parametrize("error", [ServerUnavailable("x"), ProviderError("x"), ValueError("a bug")])
 def test_faults_are_tried_again_with_growing_pauses_up_to_a_minute(error: Exception) -> None:
     """OPS-008, OPS-371"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles(*[error] * 9, None)
         queue, task = await working(reconciles)
         queue.add("a")
@@ -127,11 +127,11 @@ def test_faults_are_tried_again_with_growing_pauses_up_to_a_minute(error: Except
         assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_success_resets_the_failures_before_it() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles(ServerUnavailable("x"), ServerUnavailable("x"), None, ServerUnavailable("x"), None)
         queue, task = await working(reconciles)
         queue.add("a")
@@ -141,11 +141,11 @@ def test_success_resets_the_failures_before_it() -> None:
         assert reconciles.at == [0.0, 1.0, 3.0, 50.0, 51.0]
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_an_event_shortens_the_backoff_of_a_failed_key_to_one_second_at_least() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles(*[ServerUnavailable("x")] * 4, None)
         queue, task = await working(reconciles)
         queue.add("a")
@@ -155,13 +155,13 @@ def test_an_event_shortens_the_backoff_of_a_failed_key_to_one_second_at_least() 
         assert reconciles.at == [0.0, 1.0, 3.0, 7.0, 8.0]
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_a_reconcile_that_fails_and_requeues_itself_runs_once_a_second_at_most() -> None:
     """A write that wakes its own look, then a fault: without a floor this would turn for ever at one instant."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         reconciles = Reconciles(*[ServerUnavailable("x")] * 1000)
         queue, task = await working(reconciles)
         reconciles.during = lambda: queue.add("a")
@@ -170,13 +170,13 @@ def test_a_reconcile_that_fails_and_requeues_itself_runs_once_a_second_at_most()
         assert len(reconciles.at) <= 61
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_a_loop_that_breaks_is_started_again_later_and_later() -> None:
     """OPS-371"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         started: list[float] = []
 
         async def work() -> None:
@@ -187,11 +187,11 @@ def test_a_loop_that_breaks_is_started_again_later_and_later() -> None:
         await run_supervised("test", work)
         assert started == [0, 1, 3, 7, 15]
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_a_loop_that_held_for_long_starts_again_soon() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         started: list[float] = []
 
         async def work() -> None:
@@ -203,7 +203,7 @@ def test_a_loop_that_held_for_long_starts_again_soon() -> None:
         await run_supervised("test", work)
         assert started[3:] == [7.0, 108.0, 110.0]
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 async def _closes_at(batcher: ProvisioningBatcher, triggers: list[tuple[float, str]]) -> float:
@@ -230,16 +230,16 @@ async def _closes_at(batcher: ProvisioningBatcher, triggers: list[tuple[float, s
 def test_when_a_batch_closes(window: BatchWindow, triggers: list[tuple[float, str]], closes: float) -> None:
     """SCH-005, SCH-006"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         assert await _closes_at(ProvisioningBatcher(window), triggers) == pytest.approx(closes, abs=0.01)
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_events_during_a_pass_open_the_next_window_at_once() -> None:
     """SCH-007"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         batcher = ProvisioningBatcher(BatchWindow(1, 10))
         started: list[float] = []
 
@@ -257,4 +257,4 @@ def test_events_during_a_pass_open_the_next_window_at_once() -> None:
         assert started == [1, 7]
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)

@@ -24,10 +24,10 @@ _log = structlog.get_logger()
 Lines = list[Mapping[str, Any]]
 
 
-def play(story: Callable[[], Coroutine[Any, Any, None]]) -> Lines:
-    """Tell a story in virtual time; what it logged, with its context."""
+def run_in_virtual_time(scenario: Callable[[], Coroutine[Any, Any, None]]) -> Lines:
+    """Run a scenario in virtual time; its log lines with their context."""
     with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:
-        run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+        run_virtual(lambda clock: scenario(), datetime(2026, 1, 1, tzinfo=UTC))
     return lines  # type: ignore[return-value]
 
 
@@ -57,7 +57,9 @@ def test_every_line_of_a_reconcile_says_of_which_controller_object_and_pass_it_i
     async def reconcile(name: str) -> None:
         _log.info("looking")
 
-    lines = [line for line in play(lambda: reconciled(reconcile, "a", "b")) if line["event"] == "looking"]
+    lines = [
+        line for line in run_in_virtual_time(lambda: reconciled(reconcile, "a", "b")) if line["event"] == "looking"
+    ]
     for line, name in zip(lines, "ab", strict=True):
         assert {key: line[key] for key in line if key not in ("event", "log_level", "reconcileID")} == {
             "controller": "nodeclaim.lifecycle",
@@ -78,7 +80,9 @@ def test_a_key_with_a_namespace_is_logged_in_its_parts() -> None:
         _log.info("looking")
 
     (line,) = [
-        actual for actual in play(lambda: reconciled(reconcile, "web/p-1", kind=POD)) if actual["event"] == "looking"
+        actual
+        for actual in run_in_virtual_time(lambda: reconciled(reconcile, "web/p-1", kind=POD))
+        if actual["event"] == "looking"
     ]
     assert line["Pod"] == {"name": "p-1", "namespace": "web"}
     assert (line["namespace"], line["name"]) == ("web", "p-1")
@@ -93,7 +97,9 @@ def test_a_failed_reconcile_is_logged_with_its_reconcile_id() -> None:
         raise ServerUnavailable("gone fishing")
 
     looking, failed = [
-        line for line in play(lambda: reconciled(reconcile, "a")) if line["event"] in ("looking", "Reconciler error")
+        line
+        for line in run_in_virtual_time(lambda: reconciled(reconcile, "a"))
+        if line["event"] in ("looking", "Reconciler error")
     ]
     assert failed["error"] == "gone fishing"
     assert failed["log_level"] == "error"
@@ -107,7 +113,7 @@ def test_controllers_announce_themselves_in_the_lines_users_know() -> None:
 
     async def reconcile(name: str) -> None: ...
 
-    lines = play(lambda: reconciled(reconcile))
+    lines = run_in_virtual_time(lambda: reconciled(reconcile))
     assert [line["event"] for line in lines] == ["Starting EventSource", "Starting Controller", "Starting workers"]
     assert lines[0]["source"] == "kind source: NodeClaim"
     assert lines[2]["worker count"] == 3
@@ -116,7 +122,7 @@ def test_controllers_announce_themselves_in_the_lines_users_know() -> None:
 
 
 def test_a_singleton_announces_itself_once_and_has_no_source_of_events() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async def reconcile() -> float:
             return 1.0
 
@@ -124,7 +130,7 @@ def test_a_singleton_announces_itself_once_and_has_no_source_of_events() -> None
         await asyncio.sleep(3.5)
         task.cancel()
 
-    lines = play(story)
+    lines = run_in_virtual_time(scenario)
     assert [(line["event"], line["controller"]) for line in lines] == [
         ("Starting Controller", "disruption"),
         ("Starting workers", "disruption"),
@@ -145,10 +151,10 @@ def test_looks_are_counted_by_how_they_end(answer: float | Exception | None, res
             raise answer
         return answer
 
-    async def story() -> None:
+    async def scenario() -> None:
         metricses.append(await reconciled(reconcile, "a"))
 
-    play(story)
+    run_in_virtual_time(scenario)
     (metrics,) = metricses
     for name in ("error", "requeue_after", "requeue", "success"):
         assert value(metrics, "controller_runtime_reconcile_total", result=name) == (name == result)
@@ -171,10 +177,10 @@ def test_a_reconcile_that_asks_for_another_at_once_is_a_requeue() -> None:
     async def reconcile(name: str) -> float | None:
         return answers.pop() if answers else None
 
-    async def story() -> None:
+    async def scenario() -> None:
         metricses.append(await reconciled(reconcile, "a"))
 
-    play(story)
+    run_in_virtual_time(scenario)
     assert value(metricses[0], "controller_runtime_reconcile_total", result="requeue") == 1
     assert value(metricses[0], "controller_runtime_reconcile_total", result="success") == 1
     assert value(metricses[0], "workqueue_adds_total") == 2
@@ -187,10 +193,10 @@ def test_a_bug_in_a_reconcile_counts_as_a_panic_and_is_logged_with_its_trace() -
     async def reconcile(name: str) -> None:
         raise ZeroDivisionError("a bug")
 
-    async def story() -> None:
+    async def scenario() -> None:
         metricses.append(await reconciled(reconcile, "a"))
 
-    errors = [line for line in play(story) if line["event"] == "Reconciler error"]
+    errors = [line for line in run_in_virtual_time(scenario) if line["event"] == "Reconciler error"]
     assert "ZeroDivisionError" in errors[0]["stacktrace"]
     assert value(metricses[0], "controller_runtime_reconcile_panics_total") == 1
     assert value(metricses[0], "controller_runtime_reconcile_errors_total") == 1
@@ -202,7 +208,7 @@ def test_a_queue_can_be_asked_how_much_waits_and_how_long_work_has_lasted() -> N
     async def reconcile(name: str) -> None:
         await asyncio.sleep(10)
 
-    async def story() -> None:
+    async def scenario() -> None:
         metrics = Metrics()
         queue: Reconciler[str] = Reconciler("nodeclaim.lifecycle", reconcile, 2, NODE_CLAIM, metrics)
         task = asyncio.create_task(queue.run())
@@ -224,7 +230,7 @@ def test_a_queue_can_be_asked_how_much_waits_and_how_long_work_has_lasted() -> N
         assert value(metrics, "workqueue_queue_duration_seconds_sum") == pytest.approx(7 + 10)
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_code_within_a_reconcile_can_read_its_controller() -> None:
@@ -237,7 +243,7 @@ def test_code_within_a_reconcile_can_read_its_controller() -> None:
     async def reconcile(name: str) -> None:
         await asyncio.gather(helping())
 
-    play(lambda: reconciled(reconcile, "a"))
+    run_in_virtual_time(lambda: reconciled(reconcile, "a"))
     assert seen == ["nodeclaim.lifecycle"]
     assert current_controller() == ""
 
@@ -251,13 +257,15 @@ def test_the_passes_of_a_singleton_have_ids_and_are_counted() -> None:
         await asyncio.sleep(2)
         return 1.0
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = asyncio.create_task(SingletonReconciler("disruption", reconcile, metrics).run())
         await asyncio.sleep(5.5)
         _log.info("between")
         task.cancel()
 
-    first, second, between = (line for line in play(story) if not line["event"].startswith("Starting"))
+    first, second, between = (
+        line for line in run_in_virtual_time(scenario) if not line["event"].startswith("Starting")
+    )
     assert first["controller"] == second["controller"] == "disruption"
     assert first["namespace"] == first["name"] == ""
     assert first["reconcileID"] != second["reconcileID"]
@@ -280,12 +288,12 @@ def test_a_failed_pass_of_a_singleton_is_logged_with_its_id_and_counted(error: E
         if answers:
             raise answers.pop()
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = asyncio.create_task(SingletonReconciler("disruption", reconcile, metrics).run())
         await asyncio.sleep(5)
         task.cancel()
 
-    lines = play(story)
+    lines = run_in_virtual_time(scenario)
     passing, failed, again = (line for line in lines if not line["event"].startswith("Starting"))
     assert failed["event"] == "Reconciler error"
     assert failed["reconcileID"] == passing["reconcileID"] != again["reconcileID"]

@@ -19,7 +19,7 @@ from support.virtual_cluster import START, VirtualCluster, in_virtual_time, unti
 
 FROZEN, INVALID = "DisruptionFrozen", "DisruptionSettingsValid"
 OPEN = Budget(nodes="100%")
-#: The story begins at midnight UTC on a Thursday: nine in the morning in Seoul.
+#: Tests begin at midnight UTC on a Thursday: nine in the morning in Seoul.
 NIGHT = Budget(nodes="0", schedule="0 0 * * *", duration="1h")
 
 
@@ -75,7 +75,7 @@ def after(hours: float) -> str:
 
 @in_virtual_time
 async def test_a_closed_window_keeps_a_node_until_its_end(cluster: VirtualCluster) -> None:
-    """DIS-141: closed from midnight, when the story begins, to one."""
+    """DIS-141: closed from midnight, when the test begins, to one."""
     await start_with_empty_node(cluster, OPEN, NIGHT)
     await asyncio.sleep(3500 - cluster.elapsed)
     assert await is_there(cluster)

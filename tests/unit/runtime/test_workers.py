@@ -16,8 +16,8 @@ from karpenter.runtime.workqueue import ReconcileResult
 from karpenter.simulation.virtual_time import run_virtual
 
 
-def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    run_virtual(lambda clock: story(), datetime(2026, 1, 1, tzinfo=UTC))
+def run_in_virtual_time(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(lambda clock: scenario(), datetime(2026, 1, 1, tzinfo=UTC))
 
 
 async def busy_for_a_second(_key: str) -> None:
@@ -27,7 +27,7 @@ async def busy_for_a_second(_key: str) -> None:
 def test_keys_find_workers_and_idle_ones_take_the_next() -> None:
     """A controller may have a thousand workers, of which an idle cluster needs none."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         reconciler: Reconciler[str] = Reconciler("test", busy_for_a_second, 1000)
         reconciler.add("before its start")
         before = len(asyncio.all_tasks())
@@ -42,7 +42,7 @@ def test_keys_find_workers_and_idle_ones_take_the_next() -> None:
         assert counts == [3, 4, 5, 5]
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_a_worker_logs_none_of_the_fields_of_the_pass_that_added_its_key() -> None:
@@ -56,7 +56,7 @@ def test_a_worker_logs_none_of_the_fields_of_the_pass_that_added_its_key() -> No
 
     reconciler: Reconciler[str] = Reconciler("test", reconcile, 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         with structlog.contextvars.bound_contextvars(process="p"):
             task = asyncio.create_task(reconciler.run())
         await asyncio.sleep(0)
@@ -64,7 +64,7 @@ def test_a_worker_logs_none_of_the_fields_of_the_pass_that_added_its_key() -> No
         await asyncio.sleep(1)
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
     assert [(seen["process"], seen["name"], seen.get("step")) for seen in fields.values()] == [
         ("p", "first", None),
         ("p", "second", None),
@@ -95,13 +95,13 @@ def test_keys_that_come_while_a_reconciler_breaks_wait_for_the_next_one() -> Non
 
     reconciler: Reconciler[str] = Reconciler("test", busy_for_a_second, 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         reconciler.queue.observer = Broken()
         reconciler.add("a")
         with pytest.raises(ExceptionGroup, match="unhandled errors"):
             await asyncio.wait_for(reconciler.run(), 60)
 
-    play(story)
+    run_in_virtual_time(scenario)
     assert added == ["b", "c"]
     assert reconciler.queue.depth == 2
 
@@ -119,7 +119,7 @@ def test_a_pass_that_waited_for_what_others_cancelled_failed_and_costs_no_worker
 
     reconciler: Reconciler[str] = Reconciler("test", reconcile, 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = asyncio.create_task(reconciler.run())
         reconciler.add("waits")
         await asyncio.sleep(0.001)
@@ -127,7 +127,7 @@ def test_a_pass_that_waited_for_what_others_cancelled_failed_and_costs_no_worker
         await asyncio.sleep(60)
         task.cancel()
 
-    play(story)
+    run_in_virtual_time(scenario)
     assert passes == ["waits", "other", "waits"]
 
 
@@ -137,7 +137,7 @@ def test_a_worker_that_is_cancelled_before_its_first_step_leaves_nothing_behind(
     """A key that comes while leadership is lost; work that was never begun is a warning at the end of the process."""
     reconciler: Reconciler[str] = Reconciler("test", busy_for_a_second, 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = asyncio.create_task(reconciler.run())
         await asyncio.sleep(0.001)
         task.cancel()
@@ -145,7 +145,7 @@ def test_a_worker_that_is_cancelled_before_its_first_step_leaves_nothing_behind(
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    play(story)
+    run_in_virtual_time(scenario)
     gc.collect()
     assert not recwarn.list
     assert reconciler.queue.depth == 1

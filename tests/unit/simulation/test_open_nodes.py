@@ -12,7 +12,7 @@ from karpenter.api.scheduling_constraints import Taint
 from karpenter.kube.informer import key_of
 from karpenter.simulation.scheduler_cache import PodPlaced, SchedulerCache
 from karpenter.simulation.scheduler_node_info import to_pod_info
-from support.simulation_cases import node, pod
+from support.stand_in_cluster import node, pod
 
 _NAMES = ("a", "b")
 _SIZES = ("500m", "1", "2")

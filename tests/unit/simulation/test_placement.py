@@ -22,7 +22,7 @@ from karpenter.api.scheduling_constraints import (
 from karpenter.kube.informer import ObjectKey
 from karpenter.simulation.scheduler_cache import PodPlaced, PodUnschedulable, SchedulerCache
 from karpenter.simulation.scheduler_node_info import FilterReason, to_pod_info
-from support.simulation_cases import HOST, ZONE, field_term, node, pod, requiring, term
+from support.stand_in_cluster import HOST, ZONE, field_term, node, pod, requiring, term
 
 WEB = LabelSelector(match_labels={"app": "web"})
 NO_SCHEDULE = Taint(key="team", value="a", effect="NoSchedule")

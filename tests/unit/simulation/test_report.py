@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from karpenter.api.core import PodStatus
 from karpenter.api.meta import Condition
 from karpenter.simulation.run_report import CostMeter, PodWaitTimes, StepFunction, summarize_run, wait_statistics
-from support.simulation_cases import START, pod
+from support.stand_in_cluster import START, pod
 
 HOUR = timedelta(hours=1)
 moments = st.integers(0, 10**12).map(lambda microseconds: START + timedelta(microseconds=microseconds))

@@ -13,7 +13,7 @@ from karpenter.api.scheduling_constraints import TopologySpreadConstraint
 from karpenter.kube.informer import ObjectKey, key_of
 from karpenter.simulation.scheduler_node_info import PodInfo, to_pod_info
 from karpenter.simulation.scheduling_queue import INITIAL_BACKOFF, MAX_BACKOFF, SchedulingQueue
-from support.simulation_cases import pod
+from support.stand_in_cluster import pod
 
 _START = datetime(2026, 1, 5, tzinfo=UTC)
 _NAMES = tuple(f"p{number}" for number in range(6))

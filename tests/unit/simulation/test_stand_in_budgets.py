@@ -19,7 +19,7 @@ from karpenter.api.meta import Condition, LabelSelector, ObjectMeta, OwnerRefere
 from karpenter.kube.errors import KubeError
 from karpenter.model.pdb_counts import ExpectedPodsUnknown, PdbCount, count_pods
 from karpenter.simulation.pdb_controller import GRANTED_EVICTION_SECONDS
-from support.simulation_cases import World, deployment, node, play
+from support.stand_in_cluster import StandInCluster, deployment, node, run_with_stand_ins
 
 
 def _pod(name: str, owner: str = "rs", *, ready: bool = True, leaving: bool = False) -> Pod:
@@ -95,90 +95,90 @@ def _budget(**spec: Any) -> PodDisruptionBudget:
     return PodDisruptionBudget(metadata=meta, spec=PodDisruptionBudgetSpec(selector=selector, **spec))
 
 
-async def _status(world: World) -> PodDisruptionBudgetStatus:
-    return (await world.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")).status
+async def _status(cluster: StandInCluster) -> PodDisruptionBudgetStatus:
+    return (await cluster.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")).status
 
 
-async def _web(world: World, replicas: int) -> list[str]:
-    await world.add_node(node("n1", "64"))
-    await world.kube.create(kinds.DEPLOYMENT, deployment("web", replicas))
-    await world.settle(2)
-    return [pod.metadata.name for pod in await world.pods()]
+async def _web(cluster: StandInCluster, replicas: int) -> list[str]:
+    await cluster.add_node(node("n1", "64"))
+    await cluster.kube.create(kinds.DEPLOYMENT, deployment("web", replicas))
+    await cluster.settle(2)
+    return [pod.metadata.name for pod in await cluster.pods()]
 
 
 def test_an_eviction_without_effect_is_forgotten_after_two_minutes() -> None:
-    async def story(world: World) -> list[tuple[int, int]]:
-        names = await _web(world, 3)
-        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=1))
+    async def scenario(cluster: StandInCluster) -> list[tuple[int, int]]:
+        names = await _web(cluster, 3)
+        await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=1))
         await asyncio.sleep(1)
-        seen = [await _status(world)]
+        seen = [await _status(cluster)]
         with pytest.raises(KubeError):
-            await world.kube.evict(names[0], "default", uid="of an earlier pod")
+            await cluster.kube.evict(names[0], "default", uid="of an earlier pod")
         await asyncio.sleep(1)
-        seen.append(await _status(world))
+        seen.append(await _status(cluster))
         await asyncio.sleep(GRANTED_EVICTION_SECONDS - 3)
-        seen.append(await _status(world))
+        seen.append(await _status(cluster))
         await asyncio.sleep(5)
-        seen.append(await _status(world))
+        seen.append(await _status(cluster))
         return [(each.disruptions_allowed, len(each.disrupted_pods)) for each in seen]
 
-    assert play(story) == [(1, 0), (0, 1), (0, 1), (1, 0)]
+    assert run_with_stand_ins(scenario) == [(1, 0), (0, 1), (0, 1), (1, 0)]
 
 
 def test_one_after_another_all_pods_can_be_replaced() -> None:
-    async def story(world: World) -> tuple[set[str], set[str], int]:
-        before = await _web(world, 3)
-        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=1))
+    async def scenario(cluster: StandInCluster) -> tuple[set[str], set[str], int]:
+        before = await _web(cluster, 3)
+        await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=1))
         await asyncio.sleep(1)
         fewest = 3
         for name in before:
-            await world.kube.evict(name, "default")
+            await cluster.kube.evict(name, "default")
             await asyncio.sleep(1)
-            fewest = min(fewest, (await _status(world)).current_healthy)
-            await world.settle(2)
-        return set(before), {pod.metadata.name for pod in await world.pods()}, fewest
+            fewest = min(fewest, (await _status(cluster)).current_healthy)
+            await cluster.settle(2)
+        return set(before), {pod.metadata.name for pod in await cluster.pods()}, fewest
 
-    before, after, fewest = play(story)
+    before, after, fewest = run_with_stand_ins(scenario)
     assert not before & after
     assert (len(after), fewest) == (3, 2)
 
 
 def test_a_status_that_is_right_is_not_written_again() -> None:
-    async def story(world: World) -> bool:
-        names = await _web(world, 2)
-        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(min_available=1))
+    async def scenario(cluster: StandInCluster) -> bool:
+        names = await _web(cluster, 2)
+        await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(min_available=1))
         await asyncio.sleep(1)
-        before = await world.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
-        await world.kube.patch(kinds.POD, names[0], {"metadata": {"labels": {"more": "x"}}}, "default")
+        before = await cluster.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
+        await cluster.kube.patch(kinds.POD, names[0], {"metadata": {"labels": {"more": "x"}}}, "default")
         await asyncio.sleep(1)
-        return before == await world.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
+        return before == await cluster.kube.get(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
 
-    assert play(story)
+    assert run_with_stand_ins(scenario)
 
 
 def test_a_pdb_whose_status_is_overwritten_is_counted_again() -> None:
-    async def story(world: World) -> int:
-        await _web(world, 2)
-        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(min_available=1))
+    async def scenario(cluster: StandInCluster) -> int:
+        await _web(cluster, 2)
+        await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(min_available=1))
         await asyncio.sleep(1)
         forged = {"status": {"disruptionsAllowed": 77}}
-        await world.kube.patch(kinds.POD_DISRUPTION_BUDGET, "budget", forged, "default", subresource="status")
+        await cluster.kube.patch(kinds.POD_DISRUPTION_BUDGET, "budget", forged, "default", subresource="status")
         await asyncio.sleep(1)
-        return (await _status(world)).disruptions_allowed
+        return (await _status(cluster)).disruptions_allowed
 
-    assert play(story) == 1
+    assert run_with_stand_ins(scenario) == 1
 
 
 def test_a_budget_that_comes_back_is_counted_from_the_start() -> None:
-    async def story(world: World) -> tuple[int, int]:
-        await _web(world, 3)
-        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=0))
+    async def scenario(cluster: StandInCluster) -> tuple[int, int]:
+        await _web(cluster, 3)
+        await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=0))
         await asyncio.sleep(1)
-        before = await _status(world)
-        await world.kube.delete(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
+        before = await _status(cluster)
+        await cluster.kube.delete(kinds.POD_DISRUPTION_BUDGET, "budget", "default")
         await asyncio.sleep(1)
-        await world.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=2))
+        await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, _budget(max_unavailable=2))
         await asyncio.sleep(1)
-        return before.disruptions_allowed, (await _status(world)).disruptions_allowed
+        return before.disruptions_allowed, (await _status(cluster)).disruptions_allowed
 
-    assert play(story) == (0, 2)
+    assert run_with_stand_ins(scenario) == (0, 2)

@@ -29,8 +29,8 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def story() -> Iterator[str]:
-    """The address of a console on the demo, with most of its story told."""
+def demo_console() -> Iterator[str]:
+    """The address of a console on the demo, after most of its steps."""
     command = [KARPENTER, "demo", "--console", "--pods", "80", "--speed", "60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -197,8 +197,8 @@ def test_the_savings_ledger_has_days_teams_unused_capacity_and_classic_packing(c
 # -- decisions and prices -------------------------------------------------------------------------------------------------
 
 
-def test_the_price_is_shown_against_its_bound_as_a_figure_and_over_time(chromium: Any, story: str) -> None:
-    visit = Visit(chromium, story)
+def test_the_price_is_shown_against_its_bound_as_a_figure_and_over_time(chromium: Any, demo_console: str) -> None:
+    visit = Visit(chromium, demo_console)
     shown = """async () => {
         const view = await (await fetch('api/view')).json();
         const text = document.querySelector('[data-figure=bound] .value')?.textContent;
@@ -215,7 +215,7 @@ def test_the_price_is_shown_against_its_bound_as_a_figure_and_over_time(chromium
 
 
 def test_charts_have_their_times_in_utc_as_the_rest_of_the_page_wherever_the_browser_is(
-    chromium: Any, story: str
+    chromium: Any, demo_console: str
 ) -> None:
     kept = """
         window.drawn = [];
@@ -225,7 +225,7 @@ def test_charts_have_their_times_in_utc_as_the_rest_of_the_page_wherever_the_bro
             return fill.call(this, text, ...rest);
         };
     """
-    visit = Visit(chromium, story, prepared=kept, timezone_id="Asia/Kathmandu")
+    visit = Visit(chromium, demo_console, prepared=kept, timezone_id="Asia/Kathmandu")
     now = visit.page.evaluate("async () => (await (await fetch('api/view')).json()).now")
     seen = visit.until(
         "() => { const found = window.drawn.filter((text) => /:/.test(text)); return found.length && found; }"
@@ -247,8 +247,8 @@ def test_what_may_not_be_evicted_is_named_before_a_drain_is_approved(chromium: A
         visit.close()
 
 
-def test_a_decision_shows_its_nodes_before_and_after_with_the_pods_that_move(chromium: Any, story: str) -> None:
-    visit = Visit(chromium, story)
+def test_a_decision_shows_its_nodes_before_and_after_with_the_pods_that_move(chromium: Any, demo_console: str) -> None:
+    visit = Visit(chromium, demo_console)
     told = visit.until("""async () => {
         const history = await (await fetch('api/history?hours=24')).json();
         return history.decisions.find((decision) => decision.before.length && decision.pods) ?? null;
@@ -267,8 +267,8 @@ def test_a_decision_shows_its_nodes_before_and_after_with_the_pods_that_move(chr
 
 
 @pytest.mark.parametrize("page", ["nodes", "pools", "decisions", "spend", "savings"])
-def test_at_1280_pixels_no_column_is_cut(chromium: Any, story: str, page: str) -> None:
-    visit = Visit(chromium, story, 1280)
+def test_at_1280_pixels_no_column_is_cut(chromium: Any, demo_console: str, page: str) -> None:
+    visit = Visit(chromium, demo_console, 1280)
     visit.go(page)
     visit.page.wait_for_selector("main table", timeout=PATIENCE)
     assert cut_tables(visit) == []

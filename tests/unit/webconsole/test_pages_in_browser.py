@@ -1,4 +1,4 @@
-"""The pages in a real browser, on the demo's story and on a cluster full of markup. `make soak` installs what they need."""
+"""The pages in a real browser, on the demo and on a cluster full of markup. `make soak` installs what they need."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ WIDTHS = (360, 800, 1280)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_of_the_demo_is_accessible_and_without_a_complaint(chromium: Any, story: str, page: str) -> None:
+def test_a_page_of_the_demo_is_accessible_and_without_a_complaint(chromium: Any, demo_console: str, page: str) -> None:
     """axe-core's rules of WCAG 2.2 AA, contrast included, in both colour schemes."""
     for scheme in ("light", "dark"):
-        visit = Visit(chromium, story, scheme=scheme)
+        visit = Visit(chromium, demo_console, scheme=scheme)
         visit.go(page)
         assert visit.violations() == []
         assert visit.complaints == []
-        own = story.split("/?")[0]
+        own = demo_console.split("/?")[0]
         assert all(url.startswith(own) for url in visit.requests), "nothing is loaded from elsewhere"
         visit.close()
 
 
-def test_the_figures_of_the_page_are_those_of_the_api(chromium: Any, story: str) -> None:
+def test_the_figures_of_the_page_are_those_of_the_api(chromium: Any, demo_console: str) -> None:
     """§9.2: active nodes, pending pods, CPU and memory, timeline, instance types."""
-    visit = Visit(chromium, story)
+    visit = Visit(chromium, demo_console)
     equal = """async () => {
         const view = await (await fetch('api/view')).json();
         const shown = (id) => document.querySelector(`[data-figure="${id}"] .value`)?.textContent;
@@ -52,8 +52,8 @@ def test_the_figures_of_the_page_are_those_of_the_api(chromium: Any, story: str)
     visit.close()
 
 
-def test_a_node_is_found_explained_and_kept_with_the_keyboard_alone(chromium: Any, story: str) -> None:
-    visit = Visit(chromium, story)
+def test_a_node_is_found_explained_and_kept_with_the_keyboard_alone(chromium: Any, demo_console: str) -> None:
+    visit = Visit(chromium, demo_console)
     page = visit.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -82,8 +82,8 @@ def test_a_node_is_found_explained_and_kept_with_the_keyboard_alone(chromium: An
     visit.close()
 
 
-def test_a_link_opens_the_same_view_for_another_user(chromium: Any, story: str) -> None:
-    visit = Visit(chromium, story)
+def test_a_link_opens_the_same_view_for_another_user(chromium: Any, demo_console: str) -> None:
+    visit = Visit(chromium, demo_console)
     visit.go("nodes")
     visit.page.select_option("select", "zone")
     visit.page.fill("input[type=search]", "us-east")
@@ -91,7 +91,7 @@ def test_a_link_opens_the_same_view_for_another_user(chromium: Any, story: str) 
     link = visit.page.url.split("#")[1]
     rows = visit.page.locator("#nodes tbody tr").count()
     visit.close()
-    other = Visit(chromium, story)
+    other = Visit(chromium, demo_console)
     other.page.evaluate("hash => { location.hash = hash }", link)
     other.page.wait_for_selector("#nodes")
     assert other.page.input_value("select") == "zone"
@@ -102,8 +102,8 @@ def test_a_link_opens_the_same_view_for_another_user(chromium: Any, story: str) 
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_page_is_wider_than_the_screen(chromium: Any, story: str, width: int) -> None:
-    visit = Visit(chromium, story, width)
+def test_no_page_is_wider_than_the_screen(chromium: Any, demo_console: str, width: int) -> None:
+    visit = Visit(chromium, demo_console, width)
     for page in PAGES:
         visit.go(page)
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, page

@@ -1,4 +1,4 @@
-"""What Karpenter's own suite tells of repair, reboots and terminate-first, in virtual time (K15-600 to K15-614)."""
+"""Repair, reboots and terminate-first as Karpenter's own suite tests them, in virtual time (K15-600 to K15-614)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The morning of NodePools that slept: one plan for everything that waits, spot that is short, two controllers, clock changes."""
+"""NodePools wake up in the morning: one plan for all pending pods, missing spot capacity, two controllers, clock changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.sleep_cases import (
 from support.virtual_cluster import RARE, VirtualCluster, in_virtual_time
 
 _SEOUL = ZoneInfo("Asia/Seoul")
-#: The story begins at 9:00, an hour before the window, asleep.
+#: Tests begin at 9:00, an hour before the window, with NodePools asleep.
 _OPENING = datetime(2026, 1, 1, 10, tzinfo=_SEOUL)
 _DAILY: dict[str, Any] = {
     "windows": (ScheduleWindow(days="daily", begin="10:00", until="22:00"),),

@@ -1,4 +1,4 @@
-"""A simulated fortnight of office hours in Seoul, which begins with a public holiday."""
+"""Two simulated weeks of office hours in Seoul, which begin with a public holiday."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.virtual_cluster import VirtualCluster, in_virtual_time
 _SEOUL = ZoneInfo("Asia/Seoul")
 _LAUNCH = timedelta(seconds=90)
 _GRACE = timedelta(minutes=10)
-#: New Year's Day 2026, where the story begins, is a Thursday and a holiday.
+#: New Year's Day 2026, when the test begins, is a Thursday and a holiday.
 _NEW_YEAR = date(2026, 1, 1)
 _INTERVALS = Intervals(
     nodepool_counter=timedelta(minutes=15),

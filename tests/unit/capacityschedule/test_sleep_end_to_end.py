@@ -28,7 +28,7 @@ from support.sleep_cases import (
 from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 _SEOUL = ZoneInfo("Asia/Seoul")
-#: The first evening and morning after the story begins on New Year's Day.
+#: The first evening and morning after the test begins on New Year's Day.
 _MORNING, _EVENING = datetime(2026, 1, 2, 7, tzinfo=_SEOUL), datetime(2026, 1, 2, 22, tzinfo=_SEOUL)
 _RARE = Intervals(
     nodepool_counter=timedelta(minutes=15),
@@ -171,4 +171,4 @@ async def test_many_nodes_fall_asleep_with_few_writes_and_no_budget_is_violated(
     assert not [write for write in cluster.wire.writes if (write.verb, write.kind) == ("delete", "Pod")]
 
 
-assert OPEN[0].nodes == "100%", "the pools of these stories let all nodes go at once"
+assert OPEN[0].nodes == "100%", "the pools of these tests let all nodes go at once"

@@ -1,4 +1,4 @@
-"""Words the tests of this room are written in: nodes, pods, and a small world to run them in."""
+"""Nodes, pods, and a small cluster with the stand-ins for scheduler and workload controllers, for tests of the simulation."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def deployment(name: str, replicas: int, cpu: str = "500m", revision: str = "one
     )
 
 
-class World:
+class StandInCluster:
     """An API server in memory with the stand-ins running, in virtual time."""
 
     def __init__(self, clock: LoopClock) -> None:
@@ -161,14 +161,14 @@ class World:
         await asyncio.sleep(20)
 
 
-def play(story: Callable[[World], Coroutine[object, object, T]]) -> T:
-    """Run a story with scheduler and workload controllers at work."""
+def run_with_stand_ins(scenario: Callable[[StandInCluster], Coroutine[object, object, T]]) -> T:
+    """Run a test in virtual time with the stand-ins for scheduler and workload controllers."""
 
     async def main(clock: LoopClock) -> T:
-        world = World(clock)
-        at_work = [asyncio.create_task(world.scheduler.run()), asyncio.create_task(world.workloads.run())]
+        cluster = StandInCluster(clock)
+        at_work = [asyncio.create_task(cluster.scheduler.run()), asyncio.create_task(cluster.workloads.run())]
         try:
-            return await story(world)
+            return await scenario(cluster)
         finally:
             for task in at_work:
                 task.cancel()

@@ -1,4 +1,4 @@
-"""A small world for the simulated provider: an API server in memory, a class, a few types, in virtual time."""
+"""A small cluster for tests of the simulated provider: an API server in memory, a class, a few types, in virtual time."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def claim_spec(
 
 
 @dataclass
-class World:
-    """What a test acts in and looks at."""
+class ProviderCluster:
+    """The API server, the providers and their faults that a test uses."""
 
     clock: LoopClock
     kube: MemoryKube
@@ -129,9 +129,9 @@ class World:
             InsufficientCapacityRule(instance_type=name, zone=zone, capacity_type=kind)
             for name, zone, kind in itertools.product(*(requirements.get(key, ("*",)) for key in keys))
         )
-        self.play(Faults(insufficient_capacity=rules))
+        self.set_faults(Faults(insufficient_capacity=rules))
 
-    def play(self, faults: Faults) -> None:
+    def set_faults(self, faults: Faults) -> None:
         self.faults = faults
         for provider in self.providers:
             provider.set_faults(faults)
@@ -175,21 +175,21 @@ class World:
         await self.kube.bind(name, "default", node)
 
 
-Scene = Callable[[World], Awaitable[None]]
+ClusterTest = Callable[[ProviderCluster], Awaitable[None]]
 
 
-def play(story: Scene, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
-    """Play a scene in a fresh world with running instances, in virtual time."""
+def run_in_virtual_time(test_body: ClusterTest, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
+    """Run a test on a new cluster with simulated instances, in virtual time."""
 
     async def main(clock: LoopClock) -> None:
         kube = MemoryKube(MemoryServer(clock))
         spec = KWOKNodeClassSpec(node_registration_delay=delay)
         await kube.create(KWOK_NODE_CLASS, KWOKNodeClass(metadata=ObjectMeta(name=CLASS.name), spec=spec))
-        world = World(clock, kube, timing=timing)
-        world.start()
+        cluster = ProviderCluster(clock, kube, timing=timing)
+        cluster.start()
         try:
-            await story(world)
+            await test_body(cluster)
         finally:
-            await world.stop()
+            await cluster.stop()
 
     virtual.run_virtual(main, START)

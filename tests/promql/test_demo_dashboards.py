@@ -39,7 +39,7 @@ class Recorder:
         self.notes.append(text)
 
 
-def story(narrator: Recorder) -> tuple[list[Scraped], list[str]]:
+def recorded_demo(narrator: Recorder) -> tuple[list[Scraped], list[str]]:
     """The scrapes of a Prometheus during the demo, and what the demo complains about."""
     scrapes: list[Scraped] = []
 
@@ -66,7 +66,7 @@ def story(narrator: Recorder) -> tuple[list[Scraped], list[str]]:
 def test_every_panel_shows_something_after_the_demo() -> None:
     """OPS-V3: arrivals, a rush, a spot interruption, a pod that fits nowhere, consolidation and scaling to zero."""
     narrator = Recorder()
-    scrapes, failures = story(narrator)
+    scrapes, failures = recorded_demo(narrator)
     assert failures == []
     for outcome in ("survived: ", "unschedulable: ", "consolidation: "):
         assert any(note.startswith(outcome) for note in narrator.notes)

@@ -1,4 +1,4 @@
-"""The assembled cluster: production loops, played surroundings, virtual time."""
+"""The simulated cluster: production controllers, stand-ins for the rest of Kubernetes, virtual time."""
 
 from __future__ import annotations
 
@@ -56,12 +56,14 @@ POOL = NodePool(
 )
 
 
-def play(story: Callable[[SimulatedCluster], Coroutine[object, object, T]], settings: Settings = SETTINGS) -> T:
-    """Run a story on a stage in virtual time."""
+def run_in_virtual_time(
+    scenario: Callable[[SimulatedCluster], Coroutine[object, object, T]], settings: Settings = SETTINGS
+) -> T:
+    """Run a scenario on a simulated cluster in virtual time."""
 
     async def main(clock: LoopClock) -> T:
-        async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types(), settings)) as stage:
-            return await story(stage)
+        async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types(), settings)) as cluster:
+            return await scenario(cluster)
 
     return run_virtual(main, START)
 
@@ -78,55 +80,55 @@ def _anywhere(deployment: Deployment) -> Deployment:
     return msgspec.structs.replace(deployment, spec=msgspec.structs.replace(deployment.spec, template=template))
 
 
-async def rise(stage: SimulatedCluster, pod_count: int) -> tuple[Deployment, ...]:
+async def rise(cluster: SimulatedCluster, pod_count: int) -> tuple[Deployment, ...]:
     """Pools, agents and services; until every pod runs."""
     wanted = services(pod_count)
-    await stage.create(NODE_CLASS, POOL, *workload_traces.daemon_sets(), *wanted)
-    assert await stage.wait_until(lambda: stage.counts().pods == pod_count and stage.counts().all_ready, 600)
+    await cluster.create(NODE_CLASS, POOL, *workload_traces.daemon_sets(), *wanted)
+    assert await cluster.wait_until(lambda: cluster.counts().pods == pod_count and cluster.counts().all_ready, 600)
     return wanted
 
 
 @pytest.mark.parametrize("nominate", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_three_hundred_pods_run_and_when_they_leave_nothing_is_left_that_costs_money(nominate: bool) -> None:
-    async def story(stage: SimulatedCluster) -> None:
-        wanted = await rise(stage, 300)
-        pods = (await stage.kube.list(kinds.POD, "default")).items
+    async def scenario(cluster: SimulatedCluster) -> None:
+        wanted = await rise(cluster, 300)
+        pods = (await cluster.kube.list(kinds.POD, "default")).items
         assert [pod.status.phase for pod in pods] == ["Running"] * 300
         for deployment in wanted:
-            await stage.scale(deployment.metadata.name, 0)
-        assert await stage.wait_until(lambda: stage.counts().is_empty, 600)
+            await cluster.scale(deployment.metadata.name, 0)
+        assert await cluster.wait_until(lambda: cluster.counts().is_empty, 600)
         await asyncio.sleep(60)
         for kind in (kinds.POD, kinds.NODE, kinds.NODE_CLAIM):
-            assert (await stage.kube.list(kind)).items == ()  # type: ignore[arg-type]
-        assert await stage.cloud.list() == ()
+            assert (await cluster.kube.list(kind)).items == ()  # type: ignore[arg-type]
+        assert await cluster.cloud.list() == ()
 
-    play(story, replace(SETTINGS, nominate_pods=nominate))
+    run_in_virtual_time(scenario, replace(SETTINGS, nominate_pods=nominate))
 
 
 def test_the_same_seed_buys_the_same_instances_and_binds_the_same_pods() -> None:
-    async def story(stage: SimulatedCluster) -> tuple[object, ...]:
-        await rise(stage, 120)
-        claims = (await stage.kube.list(kinds.NODE_CLAIM)).items
-        pods = (await stage.kube.list(kinds.POD)).items
+    async def scenario(cluster: SimulatedCluster) -> tuple[object, ...]:
+        await rise(cluster, 120)
+        claims = (await cluster.kube.list(kinds.NODE_CLAIM)).items
+        pods = (await cluster.kube.list(kinds.POD)).items
         bound = {pod.metadata.name: pod.spec.node_name for pod in pods}
-        return [msgspec.json.encode(claim) for claim in claims], bound, stage.history.notices
+        return [msgspec.json.encode(claim) for claim in claims], bound, cluster.history.notices
 
-    assert play(story) == play(story)
+    assert run_in_virtual_time(scenario) == run_in_virtual_time(scenario)
 
 
 def test_the_books_know_every_instance_for_whom_it_was_bought_and_what_it_cost() -> None:
-    async def story(stage: SimulatedCluster) -> None:
-        wanted = await rise(stage, 60)
-        rate = stage.history.meter.rate_usd_per_hour(stage.clock.now())
-        assert rate == pytest.approx(sum(record.price_per_hour for record in stage.history.billed_instances.values()))
-        assert {record.node_name for record in stage.history.billed_instances.values()} == {
-            node.metadata.name for node in (await stage.kube.list(kinds.NODE)).items
+    async def scenario(cluster: SimulatedCluster) -> None:
+        wanted = await rise(cluster, 60)
+        rate = cluster.history.meter.rate_usd_per_hour(cluster.clock.now())
+        assert rate == pytest.approx(sum(record.price_per_hour for record in cluster.history.billed_instances.values()))
+        assert {record.node_name for record in cluster.history.billed_instances.values()} == {
+            node.metadata.name for node in (await cluster.kube.list(kinds.NODE)).items
         }
         for deployment in wanted:
-            await stage.scale(deployment.metadata.name, 0)
-        assert await stage.wait_until(lambda: stage.counts().is_empty, 600)
-        bought = [notice for notice in stage.history.notices if isinstance(notice, InstanceLaunched)]
-        ended = [notice for notice in stage.history.notices if isinstance(notice, InstanceEnded)]
+            await cluster.scale(deployment.metadata.name, 0)
+        assert await cluster.wait_until(lambda: cluster.counts().is_empty, 600)
+        bought = [notice for notice in cluster.history.notices if isinstance(notice, InstanceLaunched)]
+        ended = [notice for notice in cluster.history.notices if isinstance(notice, InstanceEnded)]
         assert sum(instance_launched.pod_count for instance_launched in bought) == 60
         assert {instance_launched.record.node_name for instance_launched in bought} == {
             instance_ended.record.node_name for instance_ended in ended
@@ -138,28 +140,28 @@ def test_the_books_know_every_instance_for_whom_it_was_bought_and_what_it_cost()
             for last in ended
             if first.record.node_name == last.record.node_name
         ]
-        assert stage.history.meter.cost_usd(START, stage.clock.now()) == pytest.approx(sum(hours))
-        assert stage.history.pod_times.time_to_ready().count == 60
-        assert stage.history.pod_times.never_ready() == ()
+        assert cluster.history.meter.cost_usd(START, cluster.clock.now()) == pytest.approx(sum(hours))
+        assert cluster.history.pod_times.time_to_ready().count == 60
+        assert cluster.history.pod_times.never_ready() == ()
 
-    play(story)
+    run_in_virtual_time(scenario)
 
 
 def test_waiting_for_what_never_comes_ends_in_time() -> None:
-    async def story(stage: SimulatedCluster) -> float:
-        before = stage.clock.now()
-        assert not await stage.wait_until(lambda: stage.counts().nodes > 0, 90)
-        return (stage.clock.now() - before).total_seconds()
+    async def scenario(cluster: SimulatedCluster) -> float:
+        before = cluster.clock.now()
+        assert not await cluster.wait_until(lambda: cluster.counts().nodes > 0, 90)
+        return (cluster.clock.now() - before).total_seconds()
 
-    assert 90 <= play(story) <= 91
+    assert 90 <= run_in_virtual_time(scenario) <= 91
 
 
 def test_an_error_in_a_test_is_raised_unchanged() -> None:
-    async def story(stage: SimulatedCluster) -> None:
-        await stage.scale("nobody", 1)
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.scale("nobody", 1)
 
     with pytest.raises(NotFound, match="nobody"):
-        play(story)
+        run_in_virtual_time(scenario)
 
 
 def test_a_cluster_that_lost_half_its_pods_early_gives_nodes_back_before_their_fifth_minute() -> None:
@@ -171,14 +173,14 @@ def test_a_cluster_that_lost_half_its_pods_early_gives_nodes_back_before_their_f
         ),
     )
 
-    async def story(stage: SimulatedCluster) -> list[str]:
+    async def scenario(cluster: SimulatedCluster) -> list[str]:
         wanted = services(80)
-        await stage.create(NODE_CLASS, pool, *wanted)
-        assert await stage.wait_until(lambda: stage.counts().pods == 80 and stage.counts().all_ready, 600)
+        await cluster.create(NODE_CLASS, pool, *wanted)
+        assert await cluster.wait_until(lambda: cluster.counts().pods == 80 and cluster.counts().all_ready, 600)
         await asyncio.sleep(120)
         for deployment in wanted:
-            await stage.scale(deployment.metadata.name, (deployment.spec.replicas or 0) // 2)
+            await cluster.scale(deployment.metadata.name, (deployment.spec.replicas or 0) // 2)
         await asyncio.sleep(90)
-        return [notice.reason for notice in stage.history.notices if isinstance(notice, InstanceEnded)]
+        return [notice.reason for notice in cluster.history.notices if isinstance(notice, InstanceEnded)]
 
-    assert "Underutilized" in play(story)
+    assert "Underutilized" in run_in_virtual_time(scenario)

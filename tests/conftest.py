@@ -26,7 +26,7 @@ from support import bytecode
 from support.background_command import Beside
 from support.examples import SOAK, SOAK_EXAMPLES
 from support.soak import Soak
-from support.worker_reports import NewsOnly
+from support.worker_reports import FailureReports
 from support.worker_scopes import Files, longest_first
 
 #: Fixtures that need the control plane's binaries.
@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker := getattr(config, "workerinput", None):
         number, workers = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
         bytecode.write_share(config, bytecode.files_of(config.args), number, workers)
-        config.pluginmanager.register(NewsOnly(), "news-only")
+        config.pluginmanager.register(FailureReports(), "news-only")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -16,7 +16,7 @@ import yaml
 from controlplane.harness import ApiError, ControlPlane, Json
 from support.aws.aws_cluster import CLUSTER, AwsCluster, aws_cluster, node_class
 from support.aws.clients import client
-from support.webhook_place import await_webhook, webhook_environment
+from support.webhook_outside_cluster import await_webhook, webhook_environment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.older_versions, pytest.mark.timeout(300)]
 

@@ -33,7 +33,7 @@ from support.aws.moto_backend import ACCOUNT
 from support.aws.seeds import seed
 from support.aws.stacks import StackAccount
 from support.kubectl_lines import ROOT, Kubectl
-from support.webhook_place import webhook_environment
+from support.webhook_outside_cluster import webhook_environment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.usefixtures("helm_program")]
 

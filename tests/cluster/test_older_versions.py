@@ -12,7 +12,7 @@ from controlplane.harness import ApiError, ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.api.kinds import NODE_POOL
 from karpenter.olderversions.storage_migration import StorageMigration
-from support.webhook_place import await_webhook, webhook_environment
+from support.webhook_outside_cluster import await_webhook, webhook_environment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.older_versions]
 

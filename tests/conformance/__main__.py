@@ -29,7 +29,7 @@ from conformance.suites import Suite  # noqa: E402
 from controlplane import deployed  # noqa: E402
 from controlplane.harness import ControlPlane, die_with_parent  # noqa: E402
 from controlplane.process import Controller, controller  # noqa: E402
-from support.webhook_place import webhook_environment  # noqa: E402
+from support.webhook_outside_cluster import webhook_environment  # noqa: E402
 
 _DOCUMENTS = Path(__file__).parents[2] / "docs" / "conformance"
 #: Besides those the harness starts: what taints and empties nodes that are not ready, binds volumes and tracks claims.

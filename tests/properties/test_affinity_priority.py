@@ -18,7 +18,7 @@ from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingO
 from support.builders import left, node_pool, plan, pod
 from support.examples import examples
 from support.instance_types import offering, shape
-from support.topology_builders import app_pods, beside, to
+from support.topology_builders import affinity_term, app_pods, pod_affinity_to
 
 #: The largest node, in CPU. Types cost what their CPU costs.
 LARGEST = 5
@@ -37,7 +37,7 @@ _Followers = Sequence[tuple[int, int]]
 
 
 def follower(number: int, cpu: int, priority: int) -> Pod:
-    return pod(f"f{number}", {"cpu": str(cpu)}, affinity=beside(to("web")), priority=priority)
+    return pod(f"f{number}", {"cpu": str(cpu)}, affinity=pod_affinity_to(affinity_term("web")), priority=priority)
 
 
 def left_by_priority(followers: _Followers, placed: Sequence[bool]) -> list[int]:
@@ -92,7 +92,9 @@ def test_of_packings_that_cost_the_same_the_one_with_the_fewest_nodes_is_exact(
 
     monkeypatch.setattr(packer, "cheapest_claims", recorded)
     web = app_pods(1, {"cpu": "1"}, app="web", node_selector={labels.ZONE: "z1"})
-    elsewhere = pod("f0", {"cpu": "100m"}, affinity=beside(to("web")), node_selector={labels.ZONE: "z2"})
+    elsewhere = pod(
+        "f0", {"cpu": "100m"}, affinity=pod_affinity_to(affinity_term("web")), node_selector={labels.ZONE: "z2"}
+    )
     waiting = [pod(f"p{number}", {"cpu": "1"}) for number in range(others)]
     result = plan(node_pool(), web, elsewhere, waiting, types=TYPES, options=_FREE)
     assert left(result) == ["f0"]

@@ -12,7 +12,7 @@ from karpenter.scheduling.solution import Solution
 from support.builders import left, node_pool, plan
 from support.examples import examples
 from support.instance_types import inc
-from support.topology_builders import app_pods, beside, to
+from support.topology_builders import affinity_term, app_pods, pod_affinity_to
 
 TYPES = inc(12)
 NAMES = "abcdef"
@@ -24,7 +24,7 @@ def linked(parents: Sequence[int], order: Sequence[int], counts: Sequence[int], 
     """Pods of one app per link. Link n follows link ``parents[n - 1]``; ``order[n]`` says how large its pods are."""
     groups = []
     for link, size in enumerate(order):
-        follows = beside(to(prefix + NAMES[parents[link - 1]])) if link else None
+        follows = pod_affinity_to(affinity_term(prefix + NAMES[parents[link - 1]])) if link else None
         groups.append(app_pods(counts[link], {"cpu": SIZES[size]}, app=prefix + NAMES[link], affinity=follows))
     return groups
 

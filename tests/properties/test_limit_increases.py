@@ -17,7 +17,7 @@ from karpenter.scheduling.whatif.limit_increases import MAX_PODS, LimitIncrease,
 from support.builders import NOW, flatten, indexes, node_pool, plan, pods, snapshot
 from support.examples import examples
 from support.instance_types import offering, shape
-from support.topology_builders import app_pods, beside, to
+from support.topology_builders import affinity_term, app_pods, pod_affinity_to
 
 _SIZES = {2: 0.10, 4: 0.19, 8: 0.37, 16: 0.73}
 TYPES = [
@@ -39,7 +39,9 @@ def waiting_pods(draw: st.DrawFn) -> list[Pod]:
         case "groups":
             return [*pods(counts[0], requests[0], prefix="a"), *pods(counts[1], requests[1], prefix="b")]
         case _:
-            followers = app_pods(min(counts[1], 4), requests[1], app="web", affinity=beside(to("db")))
+            followers = app_pods(
+                min(counts[1], 4), requests[1], app="web", affinity=pod_affinity_to(affinity_term("db"))
+            )
             return [*app_pods(1, requests[0], app="db"), *followers]
 
 
@@ -75,7 +77,7 @@ def test_with_the_increase_all_get_nodes_and_with_less_not(waiting: list[Pod], l
     ("waiting", "amount"),
     [
         (pods(9, {"cpu": "1"}), 6_000),  # 4 + 4 + 2 instead of 4
-        (app_pods(3, {"cpu": "3"}, affinity=beside(to("web"))), 12_000),  # all on one node of 16
+        (app_pods(3, {"cpu": "3"}, affinity=pod_affinity_to(affinity_term("web"))), 12_000),  # all on one node of 16
     ],
 )
 def test_a_group_gets_the_amount_that_it_lacks_together(waiting: list[Pod], amount: int) -> None:
@@ -87,7 +89,7 @@ def test_a_pod_without_room_on_the_node_of_another_gets_the_limit_that_made_the_
     """One of four followers: with 7 CPU the node has 4 of them, where all five pods together need 4.5."""
     waiting = [
         *app_pods(1, {"cpu": "500m"}, app="db"),
-        *app_pods(4, {"cpu": "1"}, app="web", affinity=beside(to("db"))),
+        *app_pods(4, {"cpu": "1"}, app="web", affinity=pod_affinity_to(affinity_term("db"))),
     ]
     (increase,) = increases(waiting, {"cpu": "7"})
     assert (increase.resource, increase.amount, increase.pods) == ("cpu", 1_000, 1)

@@ -27,7 +27,7 @@ from support.instance_types import WELL_KNOWN, offering, shape
 from support.mixed_clusters import CUSTOM
 from support.plan_checker import violations
 from support.plan_checker_cluster import ClusterObjects
-from support.topology_builders import to
+from support.topology_builders import affinity_term
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 FEE = 0.01
@@ -62,7 +62,7 @@ def _pod(draw: st.DrawFn, number: int) -> Pod:
     requests = {"cpu": draw(st.sampled_from(["250m", "500m", "1", "1500m", "3"])), "memory": "500Mi"}
     app = draw(st.sampled_from(["x", "y", "z"]))
     selector = LabelSelector(match_labels={"app": app})
-    apart, spread = draw(st.integers(0, 5)) == 0, draw(st.integers(0, 5)) == 0
+    pod_anti_affinity_to, spread = draw(st.integers(0, 5)) == 0, draw(st.integers(0, 5)) == 0
     term_apart = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=selector)
     follows = draw(st.sampled_from(["x", "y", "z", app])) if draw(st.integers(0, 3)) == 0 else None
     constraint = TopologySpreadConstraint(
@@ -79,8 +79,8 @@ def _pod(draw: st.DrawFn, number: int) -> Pod:
         containers=(Container(resources=ResourceRequirements(requests=requests), ports=ports),),
         affinity=Affinity(
             node_affinity=node_affinity.node_affinity,
-            pod_affinity=PodAffinity(required=(to(follows),)) if follows else None,
-            pod_anti_affinity=PodAffinity(required=(term_apart,)) if apart else None,
+            pod_affinity=PodAffinity(required=(affinity_term(follows),)) if follows else None,
+            pod_anti_affinity=PodAffinity(required=(term_apart,)) if pod_anti_affinity_to else None,
         ),
         topology_spread_constraints=(constraint,) if spread else (),
         tolerations=(tolerating("hard"),) if draw(st.booleans()) else (),

@@ -23,7 +23,7 @@ from support.aws.clients import client
 from support.aws.double import Double
 from support.aws.seeds import TAG, seed
 from support.report_pools import MANIFESTS
-from support.webhook_place import await_webhook, webhook_environment
+from support.webhook_outside_cluster import await_webhook, webhook_environment
 
 pytestmark = [
     pytest.mark.cluster,

@@ -43,7 +43,7 @@ class ProcessClock:
 
 
 @dataclass
-class Line:
+class Connection:
     """What is wrong with the line between one process and the API server."""
 
     is_dead: bool = False
@@ -64,14 +64,14 @@ class Line:
             raise ServerUnavailable("no route to host")
 
 
-class LineKube(MemoryKube):
+class ConnectionKube(MemoryKube):
     """The process's connection. Without a fence it is that of the election."""
 
     def __init__(
-        self, server: MemoryServer, line: Line, fence: Fence | None, on_write: Callable[[Write], None]
+        self, server: MemoryServer, connection: Connection, fence: Fence | None, on_write: Callable[[Write], None]
     ) -> None:
         super().__init__(server)
-        self._line = line
+        self._line = connection
         self._fence = fence
         self._on_write = on_write
 
@@ -113,22 +113,22 @@ class LineKube(MemoryKube):
         return await fence.run(lambda: self._send(fence, write, call))
 
     async def _send(self, fence: Fence, write: Write, call: Callable[[], Awaitable[R]]) -> R:
-        line = self._line
-        await line.live()
+        connection = self._line
+        await connection.live()
         fence.check_permitted()
-        if line.refusals:
-            raise line.refusals.pop(0)
+        if connection.refusals:
+            raise connection.refusals.pop(0)
         self._on_write(write)
         answer = await call()
-        line.writes += 1
-        if line.crash_at is not None and line.writes >= line.crash_at:
-            line.is_dead = True
-            line.crash_at = None
-            line.on_crash()
-        if line.unanswered:
-            line.unanswered -= 1
+        connection.writes += 1
+        if connection.crash_at is not None and connection.writes >= connection.crash_at:
+            connection.is_dead = True
+            connection.crash_at = None
+            connection.on_crash()
+        if connection.unanswered:
+            connection.unanswered -= 1
             raise ServerUnavailable("the connection broke")
-        await line.live()
+        await connection.live()
         return answer
 
 
@@ -150,13 +150,13 @@ class ControllerProcess:
 
     def __init__(self, parts: ProcessParts, name: str) -> None:
         self.name = name
-        self.line = Line(on_crash=lambda: self.crashed.set())
+        self.connection = Connection(on_crash=lambda: self.crashed.set())
         self.crashed = asyncio.Event()
         self.leave = asyncio.Event()
         self.fence = Fence()
         metrics = Metrics()
-        kube = LineKube(parts.server, self.line, self.fence, parts.on_write)
-        lease_kube = LineKube(parts.server, self.line, None, parts.on_write)
+        kube = ConnectionKube(parts.server, self.connection, self.fence, parts.on_write)
+        lease_kube = ConnectionKube(parts.server, self.connection, None, parts.on_write)
         durations = LeaseDurations.of(parts.settings.intervals)
         candidate = ElectionCandidate(LEASE_NAMESPACE, LEASE_NAME, name, durations)
         self._election = LeaderElection(lease_kube, candidate, self.fence, parts.clock, metrics)
@@ -168,7 +168,7 @@ class ControllerProcess:
 
     @property
     def leads(self) -> bool:
-        return self.fence.is_open and not self.line.is_dead
+        return self.fence.is_open and not self.connection.is_dead
 
     async def run(self) -> str:
         """Run until it ends; why it did. A process whose manager fails raises what it failed with."""
@@ -197,7 +197,7 @@ class ControllerProcess:
                 election.result()
             return str(error)
         finally:
-            self.line.is_dead = True
+            self.connection.is_dead = True
             self.fence.extend_until(float("-inf"))
             await self.fence.drain(0)
             for task in (election, work, crashed, leaving):

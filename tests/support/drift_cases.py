@@ -66,7 +66,7 @@ async def is_renewed(cluster: VirtualCluster) -> bool:
 
 
 def launches(cluster: VirtualCluster) -> int:
-    return sum(write.verb == "create" and write.kind == "NodeClaim" for write in cluster.wire.writes)
+    return sum(write.verb == "create" and write.kind == "NodeClaim" for write in cluster.connection.writes)
 
 
 async def drift(cluster: VirtualCluster) -> None:

@@ -36,7 +36,7 @@ class Write:
         return f"{self.verb} {self.kind}/{self.subresource}" if self.subresource else f"{self.verb} {self.kind}"
 
 
-class Tapped:
+class InterceptedKube:
     """The controller's connection. ``refuse`` may raise before a write, ``after`` is told of every write that was done."""
 
     def __init__(self, inner: MemoryKube) -> None:

@@ -261,7 +261,7 @@ class FaultWeek:
         self._cloud.out_until.clear()
         self._cloud.slow_launches = 0
         for process in self._processes.values():
-            line = process.line
+            line = process.connection
             line.is_cut, line.unanswered, line.crash_at = False, 0, None
             line.refusals.clear()
 
@@ -276,7 +276,7 @@ class FaultWeek:
         process, amount = self._leader(), fault.amount
         if process is None:
             return
-        line = process.line
+        line = process.connection
         match fault.kind:
             case "crash":
                 line.crash_at = line.writes + amount

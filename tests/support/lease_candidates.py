@@ -25,7 +25,7 @@ NAMESPACE, NAME = "kube-system", "karpenter-leader-election"
 T = TypeVar("T", bound=Wire)
 
 
-class Line(MemoryKube):
+class Connection(MemoryKube):
     """A process's connection, which can be cut in several ways."""
 
     def __init__(self, server: MemoryServer) -> None:
@@ -108,13 +108,15 @@ class Process:
 
     def __init__(self, cluster: Cluster, name: str, skew: timedelta) -> None:
         self.name = name
-        self.line = Line(cluster.server)
+        self.connection = Connection(cluster.server)
         self.fence = cluster.permits.fence(name)
         self.metrics = Metrics()
         self.leave = asyncio.Event()
         self.won_at: float | None = None
         candidate = ElectionCandidate(NAMESPACE, NAME, name)
-        self.election = LeaderElection(self.line, candidate, self.fence, Skewed(cluster.clock, skew), self.metrics)
+        self.election = LeaderElection(
+            self.connection, candidate, self.fence, Skewed(cluster.clock, skew), self.metrics
+        )
         self.task = asyncio.create_task(self.election.run(self._won, self.leave))
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 

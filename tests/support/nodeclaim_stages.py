@@ -39,4 +39,4 @@ async def all_gone(cluster: VirtualCluster, name: str = "c") -> bool:
 
 def evicted(cluster: VirtualCluster) -> list[str]:
     """Names of the pods that eviction was requested for, in order."""
-    return [write.name for write in cluster.wire.writes if write.verb == "evict"]
+    return [write.name for write in cluster.connection.writes if write.verb == "evict"]

@@ -50,7 +50,7 @@ ZONES = ("zone-a", "zone-b")
 #: Nothing in most scenes watches heartbeats.
 QUIET = SimulatedTiming(lease_renewal=None)
 
-Wishes = Mapping[str, tuple[str, ...]]
+RequirementValues = Mapping[str, tuple[str, ...]]
 
 
 def _described(cpu: int, price: float) -> str:
@@ -74,7 +74,7 @@ def types() -> tuple[InstanceType, ...]:
 
 
 def claim_spec(
-    requirements: Wishes, requests: Mapping[str, str], taints: tuple[NodePoolTaint, ...] = ()
+    requirements: RequirementValues, requests: Mapping[str, str], taints: tuple[NodePoolTaint, ...] = ()
 ) -> NodeClaimSpec:
     asked = tuple(
         NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
@@ -117,13 +117,13 @@ class ProviderCluster:
         self.providers.append(SimulatedProvider(self.kube, self.clock, types(), self.faults))
         return self.providers[-1]
 
-    async def claim(self, name: str, requirements: Wishes, requests: Mapping[str, str]) -> NodeClaim:
+    async def claim(self, name: str, requirements: RequirementValues, requests: Mapping[str, str]) -> NodeClaim:
         with suppress(NotFound):
             await self.kube.delete(NODE_CLAIM, name)
         metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "default"})
         return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=claim_spec(requirements, requests)))
 
-    async def exhaust_capacity(self, requirements: Wishes) -> None:
+    async def exhaust_capacity(self, requirements: RequirementValues) -> None:
         keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
         rules = tuple(
             InsufficientCapacityRule(instance_type=name, zone=zone, capacity_type=kind)

@@ -58,7 +58,7 @@ class WriteTimes:
         self.orders: list[datetime] = []
         self.count = 0
         self._world = cluster
-        cluster.wire.after = self._record
+        cluster.connection.after = self._record
 
     def _record(self, write: object) -> None:
         verb, kind = write.verb, write.kind  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ def of_app(name: str) -> LabelSelector:
 _WEB = of_app("web")
 
 
-def even(
+def spread_over(
     key: str = labels.ZONE,
     skew: int = 1,
     *,
@@ -43,28 +43,28 @@ def even(
     )
 
 
-def to(app: str = "web", key: str = labels.HOSTNAME, **fields: object) -> PodAffinityTerm:
+def affinity_term(app: str = "web", key: str = labels.HOSTNAME, **fields: object) -> PodAffinityTerm:
     """A term about the pods of an app."""
     return PodAffinityTerm(topology_key=key, label_selector=of_app(app), **fields)  # type: ignore[arg-type]
 
 
-def near(*terms: PodAffinityTerm, wished: Iterable[PodAffinityTerm] = ()) -> PodAffinity:
+def affinity_terms(*terms: PodAffinityTerm, preferred: Iterable[PodAffinityTerm] = ()) -> PodAffinity:
     """Required terms, and preferred ones of rising weight, for either direction."""
     weighted = tuple(
         WeightedPodAffinityTerm(weight=n, pod_affinity_term=pod_affinity_term)
-        for n, pod_affinity_term in enumerate(wished, 1)
+        for n, pod_affinity_term in enumerate(preferred, 1)
     )
     return PodAffinity(required=terms, preferred=weighted)
 
 
-def beside(*terms: PodAffinityTerm, wished: Iterable[PodAffinityTerm] = ()) -> Affinity:
+def pod_affinity_to(*terms: PodAffinityTerm, preferred: Iterable[PodAffinityTerm] = ()) -> Affinity:
     """Pod affinity."""
-    return Affinity(pod_affinity=near(*terms, wished=wished))
+    return Affinity(pod_affinity=affinity_terms(*terms, preferred=preferred))
 
 
-def apart(*terms: PodAffinityTerm, wished: Iterable[PodAffinityTerm] = ()) -> Affinity:
+def pod_anti_affinity_to(*terms: PodAffinityTerm, preferred: Iterable[PodAffinityTerm] = ()) -> Affinity:
     """Pod anti-affinity."""
-    return Affinity(pod_anti_affinity=near(*terms, wished=wished))
+    return Affinity(pod_anti_affinity=affinity_terms(*terms, preferred=preferred))
 
 
 def app_pods(

@@ -1,9 +1,9 @@
 """A cluster under a real controller, in virtual time, for tests of controllers.
 
 ``in_virtual_time`` turns ``async def test(cluster)`` into a test that runs on the in-memory API server without ever sleeping. The
-controller is a real ``Manager``. It talks through ``Tapped``, which keeps a record of its writes, can refuse them and can cut the
-process off after any of them, as a crash would. Clouds: ``FakeCloud`` does what a test scripts, ``simulated`` starts the real
-simulated one.
+controller is a real ``Manager``. It talks through ``InterceptedKube``, which keeps a record of its writes, can refuse them and
+can cut the process off after any of them, as a crash would. Clouds: ``FakeCloud`` does what a test scripts, ``simulated`` starts
+the real simulated one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from karpenter.simulation import KubeScheduler, LoopClock, WorkloadControllers
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import run_virtual
 from support.builders import ANY_CAPACITY, NODE_CLASS, node_pool
-from support.fake_cloud import TYPES, FakeCloud, Tapped, Write
+from support.fake_cloud import TYPES, FakeCloud, InterceptedKube, Write
 from support.metrics_scrape import counted
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,7 +67,7 @@ class VirtualCluster:
     kube: MemoryKube
     log: io.StringIO
     settings: Settings = field(default_factory=Settings)
-    wire: Tapped = field(init=False)
+    connection: InterceptedKube = field(init=False)
     cloud: FakeCloud = field(init=False)
     #: The provider of the running controller, where ``simulated`` was called.
     simulated_provider: SimulatedProvider = field(init=False)
@@ -76,10 +76,10 @@ class VirtualCluster:
     own_pod: tuple[str, str] | None = None
     _running: asyncio.Task[None] | None = None
     _others: list[asyncio.Task[None]] = field(default_factory=list)
-    _provider: Callable[[Tapped], Any] | None = None
+    _provider: Callable[[InterceptedKube], Any] | None = None
 
     def __post_init__(self) -> None:
-        self.wire = Tapped(self.kube)
+        self.connection = InterceptedKube(self.kube)
         self.cloud = FakeCloud(self.clock)
 
     # -- processes ------------------------------------------------------------------------------------------------------
@@ -87,12 +87,12 @@ class VirtualCluster:
     async def start(self, settings: Settings | None = None) -> None:
         """Start the controller (again: as a new process) and let it come to rest."""
         self.settings = settings or self.settings
-        self.wire = Tapped(self.kube)
-        provider = self._provider(self.wire) if self._provider else self.cloud
+        self.connection = InterceptedKube(self.kube)
+        provider = self._provider(self.connection) if self._provider else self.cloud
         collectors = {"instances": provider.collect_garbage} if isinstance(provider, SimulatedProvider) else {}
         bounded = TimeoutProvider(provider)
         self.manager = Manager(
-            self.wire, bounded, self.clock, self.settings, ManagerOptions({}, collectors, own_pod=self.own_pod)
+            self.connection, bounded, self.clock, self.settings, ManagerOptions({}, collectors, own_pod=self.own_pod)
         )  # type: ignore[arg-type]
         self._running = asyncio.create_task(self.manager.run())
         await asyncio.sleep(0.01)
@@ -107,14 +107,14 @@ class VirtualCluster:
 
     async def crash(self) -> None:
         """The controller's process vanishes: nothing it has under way is finished."""
-        self.wire.dead = True
+        self.connection.dead = True
         await self.stop()
 
     def crash_after(self, count: int) -> asyncio.Event:
         """Vanish right after the ``count``-th write from now, before its answer arrives; the event tells when."""
         crashed = asyncio.Event()
-        last = len(self.wire.writes) + count
-        wire = self.wire
+        last = len(self.connection.writes) + count
+        wire = self.connection
 
         def after(_: Write) -> None:
             if len(wire.writes) == last:
@@ -127,7 +127,7 @@ class VirtualCluster:
     def simulated(self, types: tuple[InstanceType, ...] = TYPES, faults: Faults | None = None) -> None:
         """Use the simulated cloud, with instances that live on when the controller does not."""
 
-        def new_provider(wire: Tapped) -> SimulatedProvider:
+        def new_provider(wire: InterceptedKube) -> SimulatedProvider:
             self.simulated_provider = SimulatedProvider(wire, self.clock, types, faults)
             return self.simulated_provider
 
@@ -278,7 +278,7 @@ class VirtualCluster:
         """When the controller wrote events of a reason about objects of a kind: a repeat patches the first one."""
         names: set[str] = set()
         times: list[datetime] = []
-        for write in self.wire.writes:
+        for write in self.connection.writes:
             if write.kind == "Event" and write.verb == "create":
                 if (write.body.reason, write.body.involved_object.kind) == (reason, kind):
                     names.add(write.name)
@@ -294,7 +294,7 @@ class VirtualCluster:
 
     def writes(self, about: str = "") -> list[str]:
         """What the controller wrote, in short, for one kind or all; events aside."""
-        return [str(write) for write in self.wire.writes if write.kind != "Event" and about in ("", write.kind)]
+        return [str(write) for write in self.connection.writes if write.kind != "Event" and about in ("", write.kind)]
 
     def counted(self, series: str, **described: str) -> float:
         """The value of one of the running process's series; 0 where there is none."""

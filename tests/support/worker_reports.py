@@ -1,4 +1,4 @@
-"""What a worker of a parallel run reports: that a set-up or a tear-down passed is no news.
+"""Workers of a parallel run send fewer reports: none for a set-up or a tear-down that passed.
 
 Two of the three reports of a test say only that. Writing, sending and reading one takes a millisecond of two processes.
 """
@@ -9,7 +9,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 
-class NewsOnly:
+class FailureReports:
     """Plug-in of a worker: it reports calls, and of set-ups and tear-downs those that failed or skipped the test."""
 
     @pytest.hookimpl

@@ -164,11 +164,11 @@ async def test_many_nodes_fall_asleep_with_few_writes_and_no_budget_is_violated(
     ]
     assert terminating == [], "a node whose drain could only wait is left alone"
     gone = nodes + 3
-    writes = len([write for write in cluster.wire.writes[-times.count :] if write.kind != "Event"])
+    writes = len([write for write in cluster.connection.writes[-times.count :] if write.kind != "Event"])
     print(f"{gone} nodes fell asleep with {writes} writes and {times.count - writes} writes of events")
     assert writes <= gone * 18
     assert times.count - writes <= gone * 25
-    assert not [write for write in cluster.wire.writes if (write.verb, write.kind) == ("delete", "Pod")]
+    assert not [write for write in cluster.connection.writes if (write.verb, write.kind) == ("delete", "Pod")]
 
 
 assert OPEN[0].nodes == "100%", "the pools of these tests let all nodes go at once"

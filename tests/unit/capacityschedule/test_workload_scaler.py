@@ -120,7 +120,7 @@ async def test_a_missing_permission_is_said_and_nodes_sleep_all_the_same(cluster
         if (write.verb, write.kind) == ("patch", "Deployment"):  # type: ignore[attr-defined]
             raise Forbidden("deployments.apps is forbidden")
 
-    cluster.wire.refuse = refuse
+    cluster.connection.refuse = refuse
     await asyncio.sleep(30 * 60)
     (event, *_) = await cluster.events("ScaleForbidden", "office")
     assert "scaleDownWorkloads=true" in event.message
@@ -143,7 +143,7 @@ async def test_a_workload_that_a_webhook_refuses_holds_up_neither_the_others_nor
                 raise Invalid("spec.replicas: at least 2")
 
     await cluster.kube.create(kinds.DEPLOYMENT, deployment("late", 1, "100m"))
-    cluster.wire.refuse = refuse
+    cluster.connection.refuse = refuse
     await asyncio.sleep(30 * 60)
     assert await _replicas(cluster) == {"api": 2, "late": 0, "web": 4}
     assert "frozen" in (await cluster.events("ScaleConflict", "web"))[0].message

@@ -82,7 +82,7 @@ async def test_a_write_conflict_over_a_left_over_taint_is_no_error(cluster: Virt
     await cluster.stop()
     await cluster.set_taints("node-c", (labels.DISRUPTED_TAINT,))
     await cluster.start()
-    cluster.wire.refuse = refusing(lambda: Conflict("changed meanwhile"), 1, "patch Node")
+    cluster.connection.refuse = refusing(lambda: Conflict("changed meanwhile"), 1, "patch Node")
     await asyncio.sleep(30)
     assert (await cluster.get_node()).spec.taints == ()
     assert [line for line in cluster.lines() if line["level"] == "ERROR"] == []

@@ -176,7 +176,9 @@ async def test_a_replacement_that_cannot_be_read_is_waited_for(cluster: VirtualC
     await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(1)
-    cluster.wire.server.inject_fault(ServerUnavailable("down"), verb="get", plural="nodeclaims", name="r0", times=20)
+    cluster.connection.server.inject_fault(
+        ServerUnavailable("down"), verb="get", plural="nodeclaims", name="r0", times=20
+    )
     await asyncio.sleep(30)
     assert not await is_free(cluster, "n0")
     assert not cluster.lines("failed terminating nodes while executing a disruption command")
@@ -210,7 +212,7 @@ async def test_nothing_is_launched_for_pods_that_stay_when_a_replacement_is_lost
     await cluster.kube.delete(kinds.NODE_CLAIM, "r0")
     await asyncio.sleep(30)
     assert await is_free(cluster, "n0")
-    assert sum(write.verb == "create" and write.kind == "NodeClaim" for write in cluster.wire.writes) == (
+    assert sum(write.verb == "create" and write.kind == "NodeClaim" for write in cluster.connection.writes) == (
         2 if ready else 1
     )
 
@@ -258,7 +260,7 @@ async def test_beyond_the_limits_nothing_is_bought(cluster: VirtualCluster) -> N
 async def test_a_command_that_cannot_be_begun_leaves_nothing(cluster: VirtualCluster, shown: str) -> None:
     """DIS-303, DIS-304: with replacements it is all or nothing; what was bought beside the failure is given back."""
     await start_with_nodes(cluster, 2)
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, shown)
+    cluster.connection.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, shown)
     assert not await carry_out(cluster, command(cluster, "n0", "n1", bought=("r0", "r1")))
     await asyncio.sleep(30)
     assert await is_free(cluster, "n0")
@@ -271,7 +273,7 @@ async def test_a_command_that_cannot_be_begun_leaves_nothing(cluster: VirtualClu
 async def test_of_nodes_that_just_go_one_that_cannot_be_closed_stays(cluster: VirtualCluster) -> None:
     """DIS-303: a pure delete goes on with the others."""
     await start_with_nodes(cluster, 2)
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, "patch Node")
+    cluster.connection.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, "patch Node")
     assert await carry_out(cluster, command(cluster, "n0", "n1"))
     await asyncio.sleep(15)
     gone = await leaving(cluster)
@@ -294,7 +296,9 @@ async def test_a_pod_that_came_unseen_keeps_its_node(cluster: VirtualCluster) ->
 async def test_a_conflicting_write_is_retried(cluster: VirtualCluster) -> None:
     """DIS-302: optimistic locks, retried."""
     await start_with_nodes(cluster)
-    cluster.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node", "patch NodeClaim/status")
+    cluster.connection.refuse = refusing(
+        lambda: Conflict("changed", status=409), 2, "patch Node", "patch NodeClaim/status"
+    )
     assert await carry_out(cluster, command(cluster, "n0"))
     await asyncio.sleep(1)
     assert await leaving(cluster) == ["n0"]
@@ -346,7 +350,7 @@ async def test_a_command_ends_when_all_its_candidates_went_by_themselves(cluster
 async def test_a_deletion_that_fails_is_tried_again_every_second(cluster: VirtualCluster) -> None:
     """DIS-311, DIS-031: the command is checked every second."""
     await start_with_nodes(cluster)
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "delete NodeClaim")
+    cluster.connection.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "delete NodeClaim")
     await carry_out(cluster, command(cluster, "n0"))
     await asyncio.sleep(2.5)
     assert await leaving(cluster) == []

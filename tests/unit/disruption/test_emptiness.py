@@ -247,7 +247,7 @@ async def test_a_restart_is_no_pod_event(cluster: VirtualCluster) -> None:
 async def test_a_pod_event_survives_a_refused_write(cluster: VirtualCluster, error: KubeError) -> None:
     """Quiet time must not begin too early because a write got lost."""
     await start_with_nodes(cluster, disruption=patience("1h"))
-    cluster.wire.refuse = refusing(lambda: error, 2, "patch NodeClaim/status")
+    cluster.connection.refuse = refusing(lambda: error, 2, "patch NodeClaim/status")
     await cluster.running("p", "n0")
     await asyncio.sleep(10)
     assert (await cluster.get_claim("n0")).status.last_pod_event_time is not None
@@ -359,7 +359,7 @@ async def test_a_closed_budget_during_the_wait_stops_the_removal(cluster: Virtua
 async def test_a_removal_that_failed_is_tried_again(cluster: VirtualCluster, shown: str, error: Any) -> None:
     """DIS-303: nothing stays marked or tainted for ever."""
     await start_with_nodes(cluster)
-    cluster.wire.refuse = refusing(error, 1, shown)
+    cluster.connection.refuse = refusing(error, 1, shown)
     await until(lambda: _no_nodes(cluster), 120)
     assert cluster.cloud.instances == {}
 
@@ -410,7 +410,7 @@ async def test_a_node_deleted_by_hand_while_it_was_being_removed_leaves_no_mark(
     """Its claim must not be kept out of every later decision."""
     await start_with_nodes(cluster, disruption=patience("Never"))
     stale = command(cluster, "n0", reason=DisruptionReason.EMPTY, kind=ConsolidationType.EMPTY)
-    cluster.wire.refuse = refusing(lambda: NotFound("gone", status=404), 1, "patch Node")
+    cluster.connection.refuse = refusing(lambda: NotFound("gone", status=404), 1, "patch Node")
     assert not await carry_out(cluster, stale)
     assert cluster.manager is not None
     assert not any(view.marked_for_deletion for view in cluster.manager.state.state_nodes())

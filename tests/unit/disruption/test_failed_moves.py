@@ -19,7 +19,7 @@ from karpenter.model import labels
 from support.applied_commands import QUIET
 from support.builders import node_pool, owner, pod
 from support.disruption_cases import KINDS, decide, drifted, gone, pool, running, why
-from support.topology_builders import apart
+from support.topology_builders import pod_anti_affinity_to
 
 _MINUTE = 60.0
 
@@ -119,7 +119,7 @@ def _apart(host: str, **fields: object) -> list[object]:
     metadata = {"labels": {"app": "w"}, "owner_references": (owner("ReplicaSet", "w"),)}
     return [
         *running(host, "l", **fields),  # type: ignore[arg-type]
-        pod(f"w-{host}", {"cpu": "1500m"}, meta=metadata, node_name=host, affinity=apart(term)),
+        pod(f"w-{host}", {"cpu": "1500m"}, meta=metadata, node_name=host, affinity=pod_anti_affinity_to(term)),
     ]
 
 
@@ -131,9 +131,9 @@ def test_consolidation_tries_one_replacement_at_a_time_too_and_none_beside_drift
     assert len(gone(trial)) == 1
     (stays, *_) = sorted(set("abcd") - set(gone(trial)))
     assert why(trial, stays).startswith('The last replacements in NodePool "np" did not become ready')
-    beside = [pool("np"), _apart("a"), _apart("b"), _apart("d", conditions=drifted())]
-    assert gone(decide(beside)) == ["a", "b", "d"]
-    assert gone(decide(beside, circumstances=_unready("np"))) == ["d"]
+    pod_affinity_to = [pool("np"), _apart("a"), _apart("b"), _apart("d", conditions=drifted())]
+    assert gone(decide(pod_affinity_to)) == ["a", "b", "d"]
+    assert gone(decide(pod_affinity_to, circumstances=_unready("np"))) == ["d"]
 
 
 def test_a_consolidation_that_awaits_validation_is_dropped_when_its_nodepool_closes() -> None:

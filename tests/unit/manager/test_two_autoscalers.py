@@ -12,7 +12,7 @@ from karpenter.providers.decorators import TimeoutProvider
 from karpenter.settings import Settings
 from support.aws.provider_process import node_class
 from support.builders import ANY_CAPACITY, node_pool, pod, replaced
-from support.fake_cloud import FakeCloud, Tapped
+from support.fake_cloud import FakeCloud, InterceptedKube
 from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 OTHER_CLASS = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
@@ -48,7 +48,7 @@ async def test_each_launches_for_its_own_pools_and_keeps_the_others_out_of_its_s
     await cluster.start()
     cloud = OtherCloud(cluster.clock)
     options = ManagerOptions({}, {})
-    other = Manager(Tapped(cluster.kube), TimeoutProvider(cloud), cluster.clock, Settings(), options)  # type: ignore[arg-type]
+    other = Manager(InterceptedKube(cluster.kube), TimeoutProvider(cloud), cluster.clock, Settings(), options)  # type: ignore[arg-type]
     cluster.also(other.run())
     await asyncio.sleep(1)
     await wanted_by(cluster, "own", "a")
@@ -107,6 +107,6 @@ async def test_no_pod_waits_for_a_claim_of_an_unknown_pool(cluster: VirtualClust
 
 @in_virtual_time
 async def test_two_managers_of_one_process_share_no_metrics(cluster: VirtualCluster) -> None:
-    kube, cloud = Tapped(cluster.kube), TimeoutProvider(OtherCloud(cluster.clock))
+    kube, cloud = InterceptedKube(cluster.kube), TimeoutProvider(OtherCloud(cluster.clock))
     first, second = (Manager(kube, cloud, cluster.clock, Settings()) for _ in range(2))  # type: ignore[arg-type]
     assert first.context.metrics is not second.context.metrics

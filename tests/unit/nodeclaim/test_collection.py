@@ -74,14 +74,14 @@ async def test_a_node_that_cannot_be_read_keeps_its_claim_and_no_other(cluster: 
 def refuse_reading(cluster: VirtualCluster, name: str, error: KubeError) -> list[str]:
     """Reading the Node fails as long as its name is in the list that is returned."""
     failing = [name]
-    read: Callable[..., Any] = cluster.wire.get
+    read: Callable[..., Any] = cluster.connection.get
 
     async def get(kind: Any, wanted: str, *more: Any, **named: Any) -> Any:
         if kind is kinds.NODE and wanted in failing:
             raise error
         return await read(kind, wanted, *more, **named)
 
-    cluster.wire.get = get  # type: ignore[method-assign]
+    cluster.connection.get = get  # type: ignore[method-assign]
     return failing
 
 
@@ -135,7 +135,7 @@ async def test_many_claims_are_checked_together_but_not_all_at_once(cluster: Vir
     await up(cluster, 50)
     cluster.cloud.instances.clear()
     at_once, most = 0, 0
-    delete: Callable[..., Any] = cluster.wire.delete
+    delete: Callable[..., Any] = cluster.connection.delete
 
     async def slowly(kind: Any, *more: Any, **named: Any) -> None:
         nonlocal at_once, most
@@ -146,7 +146,7 @@ async def test_many_claims_are_checked_together_but_not_all_at_once(cluster: Vir
             at_once -= 1
         await delete(kind, *more, **named)
 
-    cluster.wire.delete = slowly  # type: ignore[method-assign]
+    cluster.connection.delete = slowly  # type: ignore[method-assign]
     await asyncio.sleep(125)
     assert most == 20
     assert cluster.ended_for("garbage_collected") == 50

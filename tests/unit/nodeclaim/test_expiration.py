@@ -114,7 +114,7 @@ async def test_a_new_process_expires_what_grew_old_meanwhile(cluster: VirtualClu
 @in_virtual_time
 async def test_an_expiry_the_server_refuses_is_tried_again_and_counted_once(cluster: VirtualCluster) -> None:
     await up(cluster, expire_after="30s")
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "delete NodeClaim")
+    cluster.connection.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "delete NodeClaim")
     await asyncio.sleep(29 + 20)
     assert await is_leaving(cluster)
     assert cluster.ended_for("expired", "np") == 1
@@ -128,7 +128,7 @@ async def test_a_deleted_pool_takes_its_nodes_along(cluster: VirtualCluster) -> 
     await cluster.kube.delete(kinds.NODE_POOL, "np")
     await asyncio.sleep(5)
     assert await is_leaving(cluster)
-    assert [write.name for write in cluster.wire.writes if write.verb == "evict"] == ["busy"]
+    assert [write.name for write in cluster.connection.writes if write.verb == "evict"] == ["busy"]
     await cluster.gone("busy")
     await asyncio.sleep(30)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")

@@ -45,7 +45,7 @@ async def test_a_new_claim_gets_its_finalizer_then_its_instance(cluster: Virtual
     assert claim.metadata.annotations["from"] == "cloud"
     assert await cluster.condition("c", "Launched") == ("True", "Launched", "")
     assert cluster.writes("NodeClaim") == ["patch NodeClaim", "patch NodeClaim", "patch NodeClaim/status"]
-    assert cluster.wire.writes[0].body == {"metadata": {"finalizers": [labels.TERMINATION_FINALIZER]}}
+    assert cluster.connection.writes[0].body == {"metadata": {"finalizers": [labels.TERMINATION_FINALIZER]}}
     line = cluster.lines("launched nodeclaim")[0]
     assert line["NodeClaim"] == {"name": "c"}
     assert line["provider-id"] == claim.status.provider_id

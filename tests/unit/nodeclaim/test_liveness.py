@@ -69,13 +69,13 @@ async def test_the_time_to_register_begins_with_the_launch(cluster: VirtualClust
 async def test_an_instance_that_cannot_be_written_down_is_given_up_all_the_same(cluster: VirtualCluster) -> None:
     """OPS-051: nor does every new attempt start the clock anew."""
     await cluster.start()
-    cluster.wire.refuse = refusing(lambda: Invalid("no such label", status=422), 10**6, "patch NodeClaim/status")
+    cluster.connection.refuse = refusing(lambda: Invalid("no such label", status=422), 10**6, "patch NodeClaim/status")
     await cluster.claim()
     await asyncio.sleep(14 * 60)
     assert (await cluster.get_claim()).metadata.deletion_timestamp is None
     await asyncio.sleep(3 * 60)
     assert cluster.ended_for("registration_timeout") == 1
-    cluster.wire.refuse = lambda write: None
+    cluster.connection.refuse = lambda write: None
     await asyncio.sleep(70)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
     assert cluster.cloud.instances == {}
@@ -213,7 +213,7 @@ async def test_a_refused_write_costs_nothing_but_time(
 ) -> None:
     """OPS-008, OPS-012: whichever write is refused, the claim is initialized with one instance."""
     await cluster.start()
-    cluster.wire.refuse = refusing(error, times, shown)  # type: ignore[arg-type]
+    cluster.connection.refuse = refusing(error, times, shown)  # type: ignore[arg-type]
     await cluster.claim()
     await asyncio.sleep(20)
     await cluster.join()
@@ -227,7 +227,7 @@ async def test_a_refused_write_costs_nothing_but_time(
 async def test_an_answer_of_the_cloud_survives_a_lost_write(cluster: VirtualCluster) -> None:
     """OPS-012: the cloud is asked once, however often the result cannot be stored."""
     await cluster.start()
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "patch NodeClaim/status")
+    cluster.connection.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "patch NodeClaim/status")
     await cluster.claim()
     await asyncio.sleep(20)
     assert [call for call in cluster.cloud.calls if call[0] == "create"] == [("create", "c")]
@@ -238,13 +238,15 @@ async def test_an_answer_of_the_cloud_survives_a_lost_write(cluster: VirtualClus
 async def test_a_claim_deleted_before_its_instance_was_written_down_leaves_none_behind(cluster: VirtualCluster) -> None:
     """OPS §1.8 Beyond"""
     await cluster.start()
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1000, "patch NodeClaim/status")
+    cluster.connection.refuse = refusing(
+        lambda: ServerUnavailable("broken", status=500), 1000, "patch NodeClaim/status"
+    )
     await cluster.claim()
     await asyncio.sleep(5)
     assert len(cluster.cloud.instances) == 1
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(10)
-    cluster.wire.refuse = lambda write: None
+    cluster.connection.refuse = lambda write: None
     await asyncio.sleep(60)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
     assert cluster.cloud.instances == {}
@@ -270,7 +272,7 @@ async def test_another_controllers_condition_is_not_overwritten(cluster: Virtual
 
             server.update_status(resource, "", "c", add)  # type: ignore[arg-type]
 
-    cluster.wire.refuse = meddle  # type: ignore[assignment]
+    cluster.connection.refuse = meddle  # type: ignore[assignment]
     await cluster.claim()
     await asyncio.sleep(5)
     assert meddled

@@ -105,13 +105,13 @@ async def test_a_nomination_that_is_lost_while_its_node_starts_is_not_written_ag
     await one_of_two_siblings_tried(cluster, "60s")
     await asyncio.sleep(5)
     assert await nominated(cluster, "pod-000")
-    before = len(cluster.wire.writes)
+    before = len(cluster.connection.writes)
     for number in range(4):
         message = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"0/{number} nodes"}
         failed = {"status": {"nominatedNodeName": None, "conditions": [message]}}
         await cluster.kube.patch(kinds.POD, "pod-000", failed, "default", subresource="status")
         await asyncio.sleep(0.1)
-    assert [str(write) for write in cluster.wire.writes[before:] if write.kind == "Pod"] == []
+    assert [str(write) for write in cluster.connection.writes[before:] if write.kind == "Pod"] == []
     await asyncio.sleep(60)
     (node,) = await cluster.all(kinds.NODE)
     assert await nominated(cluster, "pod-000") == node.metadata.name
@@ -140,7 +140,7 @@ async def test_an_untried_pod_is_nominated_before_its_node_opens(cluster: Virtua
     assert first
     assert await nominated(cluster, "pod-001") == first
     assert await is_open(cluster, first)
-    written = [(write.kind, write.name) for write in cluster.wire.writes]
+    written = [(write.kind, write.name) for write in cluster.connection.writes]
     opened = max(number for number, write in enumerate(written) if write == ("Node", first))
     assert opened > written.index(("Pod", "pod-001"), written.index(("Pod", "pod-000")))
 
@@ -163,12 +163,12 @@ async def test_a_nomination_lost_while_others_are_waited_for_is_written_again_be
     claims = await two_claims(cluster)
     await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(0.2)
-    before = len(cluster.wire.writes)
+    before = len(cluster.connection.writes)
     await take(cluster, "pod-000")
     await asyncio.sleep(0.2)
     assert await nominated(cluster, "pod-000") == ""
     await asyncio.sleep(1.0)
-    since = [str(write) for write in cluster.wire.writes[before:] if write.kind in ("Pod", "Node")]
+    since = [str(write) for write in cluster.connection.writes[before:] if write.kind in ("Pod", "Node")]
     assert since[:2] == ["patch Pod/status", "patch Node"]
     assert await nominated(cluster, "pod-000") == "node-0"
     assert await is_open(cluster, "node-0")
@@ -209,7 +209,7 @@ async def test_a_node_opens_although_its_nominations_are_taken_back_at_once(clus
         if str(write) == "patch Pod/status" and write.body["status"]["nominatedNodeName"]:
             undone.add(asyncio.create_task(take(cluster, write.name)))
 
-    cluster.wire.after = undo
+    cluster.connection.after = undo
     await cluster.join(claims["pod-000"], "node-0")
     await asyncio.sleep(7)
     assert undone

@@ -205,11 +205,11 @@ async def test_a_condition_taken_away_by_hand_begins_anew(cluster: VirtualCluste
 async def test_a_write_that_fails_loses_no_outcome_and_delays_no_claim(cluster: VirtualCluster, error: Any) -> None:
     """OPS-054 and the Beyond of OPS §1.3"""
     pool = await start_with_pool(cluster)
-    cluster.wire.refuse = refusing(error, 10**6, "patch NodePool/status")
+    cluster.connection.refuse = refusing(error, 10**6, "patch NodePool/status")
     await bad(cluster, pool, "c", "d")
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
     assert await healthy(cluster) == UNKNOWN
-    cluster.wire.refuse = lambda write: None
+    cluster.connection.refuse = lambda write: None
     assert await healthy(cluster) == ILL
 
 

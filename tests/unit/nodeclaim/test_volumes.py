@@ -194,7 +194,7 @@ async def test_of_many_volumes_some_are_named_without_further_requests(cluster: 
             asked.append(name)
         return await real(kind, name, namespace)  # type: ignore[arg-type]
 
-    cluster.wire.get = counting  # type: ignore[method-assign]
+    cluster.connection.get = counting  # type: ignore[method-assign]
     for number in range(7):
         await bound_volume(cluster.kube, f"data-{number}", f"pv-{number}")
         await attach(cluster.kube, "node-c", f"pv-{number}")

@@ -148,7 +148,7 @@ async def test_the_pool_is_stamped_only_after_all_its_claims(cluster: VirtualClu
         await cluster.owned_claim(pool, f"c{number}", metadata={"annotations": {HASH: "1", VERSION: "v3"}})
     await cluster.start()
     refuse = refusing(error, 10**6, "patch NodeClaim")
-    cluster.wire.refuse = refuse
+    cluster.connection.refuse = refuse
     await asyncio.sleep(1)
     done = [await stamps(cluster, kinds.NODE_CLAIM, f"c{number}") for number in range(30)]
     assert ("1", "v3") in done

@@ -113,7 +113,7 @@ async def test_a_write_that_comes_too_late_is_dropped(
 ) -> None:
     """K15-351: the next pass over a changed cluster sees what is there."""
     await replicas(cluster, "a")
-    cluster.wire.refuse = refusing(lambda: error("too late"), 1, "patch Pod")
+    cluster.connection.refuse = refusing(lambda: error("too late"), 1, "patch Pod")
     await until(lambda: _has_counted(cluster, result), 70)
     assert cluster.counted(PENDING, nodepool="np") == 0
     assert cluster.counted(WRITES, result="updated") == 0
@@ -127,7 +127,7 @@ async def _has_counted(cluster: VirtualCluster, result: str) -> bool:
 async def test_a_write_that_fails_is_tried_again(cluster: VirtualCluster) -> None:
     """K15-351, K15-460, K15-461"""
     await replicas(cluster, "a")
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("later"), 2, "patch Pod")
+    cluster.connection.refuse = refusing(lambda: ServerUnavailable("later"), 2, "patch Pod")
     await until(lambda: _has_counted(cluster, "updated"), 80, step=0.05)
     assert cluster.counted(WRITES, result="error") == 2
     assert await costs(cluster) == {"p-a": "-1"}

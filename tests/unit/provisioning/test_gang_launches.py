@@ -19,7 +19,7 @@ from support.consolidation_cases import OPEN
 from support.gang_builders import gang_pods, pod_group
 from support.metrics_scrape import Scrape
 from support.provisioning_cases import claims, start_with_pool
-from support.topology_builders import apart, to
+from support.topology_builders import affinity_term, pod_anti_affinity_to
 from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 LARGE = {"cpu": "3"}
@@ -198,8 +198,20 @@ async def moved_after_fillers_went(cluster: VirtualCluster, settings: Settings) 
     await cluster.pool(disruption=policy)
     await cluster.start(settings)
     await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 2))
-    members = gang_pods("train", 2, {"cpu": "2"}, meta={"labels": {"app": "train"}}, affinity=apart(to("train")))
-    fillers = pods(2, {"cpu": "4"}, prefix="filler", meta={"labels": {"app": "filler"}}, affinity=apart(to("filler")))
+    members = gang_pods(
+        "train",
+        2,
+        {"cpu": "2"},
+        meta={"labels": {"app": "train"}},
+        affinity=pod_anti_affinity_to(affinity_term("train")),
+    )
+    fillers = pods(
+        2,
+        {"cpu": "4"},
+        prefix="filler",
+        meta={"labels": {"app": "filler"}},
+        affinity=pod_anti_affinity_to(affinity_term("filler")),
+    )
     await cluster.waiting(*members, *fillers)
     await asyncio.sleep(240)
     assert await placed_of(cluster) == {"train": 2, "filler": 2}

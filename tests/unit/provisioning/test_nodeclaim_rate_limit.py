@@ -90,7 +90,7 @@ async def test_launches_that_are_all_refused_stay_below_the_rate_limit(cluster: 
     """What the ceiling is for: create, refuse, delete, plan again must not run away."""
     created: list[Any] = []
     await start_with_pool(cluster, per_minute=6)
-    cluster.wire.after = lambda write: created.append(write) if str(write) == "create NodeClaim" else None
+    cluster.connection.after = lambda write: created.append(write) if str(write) == "create NodeClaim" else None
     cluster.cloud.refuse("create", *(InsufficientCapacity("sold out") for _ in range(1000)))
     await big_pods(cluster, 3)
     await asyncio.sleep(300)

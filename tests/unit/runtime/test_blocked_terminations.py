@@ -58,7 +58,7 @@ def ends(cluster: VirtualCluster) -> int:
 
 def reported(cluster: VirtualCluster, kind: str) -> list[Event]:
     """Every report about an object of this kind, also those the server has forgotten."""
-    written = [write.body for write in cluster.wire.writes if str(write) == "create Event"]
+    written = [write.body for write in cluster.connection.writes if str(write) == "create Event"]
     return [
         element for element in written if element.reason == "FailedTermination" and element.involved_object.kind == kind
     ]
@@ -151,7 +151,7 @@ async def test_a_claim_whose_finalizer_was_removed_leaves_a_node_that_still_drai
     await asyncio.sleep(5)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
     assert await cluster.has(kinds.NODE, "node-c")
-    assert [write.name for write in cluster.wire.writes if write.verb == "evict"] == ["busy"]
+    assert [write.name for write in cluster.connection.writes if write.verb == "evict"] == ["busy"]
     await cluster.gone("busy")
     await until(lambda: all_gone(cluster), 20)
 
@@ -333,7 +333,7 @@ async def test_a_silent_node_is_not_drained_while_the_cloud_cannot_say_whether_i
     cluster.cloud.refuse("get", *(ProviderError("cloud is down") for _ in range(1000)))
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(60)
-    assert [write.name for write in cluster.wire.writes if write.verb == "evict"] == []
+    assert [write.name for write in cluster.connection.writes if write.verb == "evict"] == []
     assert 10 <= len([call for call in cluster.cloud.calls if call[0] == "get"]) <= 13
     condition = await cluster.condition("c", "Drained")
     assert condition is not None
@@ -345,7 +345,7 @@ async def test_a_silent_node_is_not_drained_while_the_cloud_cannot_say_whether_i
 
 
 async def _is_evicted(cluster: VirtualCluster, name: str) -> bool:
-    return name in [write.name for write in cluster.wire.writes if write.verb == "evict"]
+    return name in [write.name for write in cluster.connection.writes if write.verb == "evict"]
 
 
 @pytest.mark.parametrize("text", ["banana", "2026-01-01T00:00:00", "soon " * 200], ids=["word", "no-zone", "long"])
@@ -360,7 +360,7 @@ async def test_a_deadline_that_cannot_be_parsed_is_reported_and_the_drain_goes_o
     await cluster.kube.patch(kinds.NODE_CLAIM, "c", {"metadata": {"annotations": {labels.TERMINATION_TIMESTAMP: text}}})
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(30)
-    assert [write.name for write in cluster.wire.writes if write.verb == "evict"][:1] == ["busy"]
+    assert [write.name for write in cluster.connection.writes if write.verb == "evict"][:1] == ["busy"]
     condition = await cluster.condition("c", "Drained")
     assert condition is not None
     assert "is no RFC 3339 time" in condition[2]
@@ -378,7 +378,9 @@ async def test_a_grace_period_beyond_the_largest_date_forces_no_pod(cluster: Vir
     await cluster.running("busy", "node-c", termination_grace_period_seconds=3600)
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(5)
-    assert [write.verb for write in cluster.wire.writes if write.name == "busy" and write.kind == "Pod"] == ["evict"]
+    assert [write.verb for write in cluster.connection.writes if write.name == "busy" and write.kind == "Pod"] == [
+        "evict"
+    ]
     assert cluster.lines("Reconciler error") == []
     await cluster.gone("busy")
     await until(lambda: all_gone(cluster), 30)
@@ -391,7 +393,7 @@ async def test_a_server_whose_clock_is_ahead_is_not_asked_every_second(cluster: 
     await cluster.running("slow", "node-c", termination_grace_period_seconds=6000)
     await cluster.kube.delete(kinds.POD, "slow", "default")
     asked: list[float] = []
-    delete = cluster.wire.delete
+    delete = cluster.connection.delete
 
     async def ahead(kind: object, name: str, *args: object, **more: object) -> None:
         if kind is kinds.POD:
@@ -399,7 +401,7 @@ async def test_a_server_whose_clock_is_ahead_is_not_asked_every_second(cluster: 
         else:
             await delete(kind, name, *args, **more)  # type: ignore[arg-type]
 
-    cluster.wire.delete = ahead  # type: ignore[method-assign]
+    cluster.connection.delete = ahead  # type: ignore[method-assign]
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(60)
     assert 5 <= len(asked) <= 7

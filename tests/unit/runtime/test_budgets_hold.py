@@ -64,7 +64,7 @@ async def a_day(cluster: VirtualCluster, seed: int, faults: float, changes: int 
     note = {labels.MINIMUM_NODE_AGE: "0s", labels.MINIMUM_SAVING_RATIO: "0"}
     await begin(cluster, *(deployment(name, 6) for name in _WORKLOADS), budgets=(Budget(nodes=str(MOST)),))
     await cluster.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": note}})
-    cluster.wire.refuse = cluster.wire.after = maybe
+    cluster.connection.refuse = cluster.connection.after = maybe
     begun = 0
     for _ in range(changes):
         await change_something(cluster, numbers)

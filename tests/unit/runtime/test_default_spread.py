@@ -16,11 +16,11 @@ from karpenter.manager_process import log_default_spread
 from karpenter.model import labels
 from karpenter.scheduling.scheduler_config import SchedulerConfig
 from karpenter.settings import Settings
-from support.topology_builders import app_pods, even, of_app
+from support.topology_builders import app_pods, of_app, spread_over
 from support.virtual_cluster import VirtualCluster, in_virtual_time
 from support.workload_selectors import service
 
-ON = Settings(scheduler_config=SchedulerConfig((even(labels.HOSTNAME, selector=None),)))
+ON = Settings(scheduler_config=SchedulerConfig((spread_over(labels.HOSTNAME, selector=None),)))
 OF_WORKLOADS = {"services", "replicasets", "statefulsets", "replicationcontrollers"}
 
 

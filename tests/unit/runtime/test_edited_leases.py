@@ -88,7 +88,7 @@ def test_a_lease_that_was_edited_while_its_leader_was_disconnected_is_not_truste
         first = await cluster.leader()
         second = cluster.start("b")
         await asyncio.sleep(10)
-        first.line.is_cut = True
+        first.connection.is_cut = True
         await spoil(cluster, how)
         assert await until(lambda: second.leads) >= 14
         assert not first.leads
@@ -106,7 +106,7 @@ async def test_a_candidate_that_recreates_a_deleted_lease_waits_for_its_possible
     await cluster.delete()
     writer = await holder(cluster)
     (other,) = [process for process in others if process.name != writer]
-    next(process for process in others if process is not other).line.is_cut = True
+    next(process for process in others if process is not other).connection.is_cut = True
     await cluster.delete()
     assert await holder(cluster) == other.name
     assert await until(lambda: other.leads) >= 9.9

@@ -1,4 +1,4 @@
-"""Exposure while the controller runs: the setting decides, and what is not as wished is said once."""
+"""Exposure while the controller runs: the setting decides, and a share that cannot be kept is logged once."""
 
 from __future__ import annotations
 

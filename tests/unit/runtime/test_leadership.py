@@ -155,7 +155,7 @@ async def test_a_leader_that_is_cut_off_stops_before_the_next_one_leads(cluster:
     first = await cluster.leader()
     second = cluster.start("b")
     await asyncio.sleep(60)
-    first.line.is_cut = True
+    first.connection.is_cut = True
     assert await ended(first) <= 10.1
     assert not first.leads
     assert first.lost == f"lease {NAMESPACE}/{NAME} was not renewed within 10 s: no route to host"
@@ -167,9 +167,9 @@ async def test_a_renewal_on_a_server_that_hangs_is_retried_in_time(cluster: Clus
     """One attempt must not use up the whole time: a second one may succeed."""
     first = await cluster.leader()
     await asyncio.sleep(1.9)
-    first.line.hangs = True
+    first.connection.hangs = True
     await asyncio.sleep(3)
-    first.line.hangs = False
+    first.connection.hangs = False
     await asyncio.sleep(60)
     assert first.leads
     assert first.election.fault is None
@@ -178,7 +178,7 @@ async def test_a_renewal_on_a_server_that_hangs_is_retried_in_time(cluster: Clus
 @in_virtual_time
 async def test_a_server_that_hangs_for_good_costs_the_lease(cluster: Cluster) -> None:
     first = await cluster.leader()
-    first.line.hangs = True
+    first.connection.hangs = True
     assert await ended(first) <= 10.1
     assert first.lost.endswith(f"no answer about lease {NAMESPACE}/{NAME} within 5 s")
 
@@ -198,11 +198,11 @@ async def test_a_process_that_stood_still_for_longer_than_its_permission_ends(cl
 @in_virtual_time
 async def test_a_lost_answer_to_taking_the_lease_costs_one_look(cluster: Cluster) -> None:
     first = cluster.start("a")
-    first.line.loses_answers = True
+    first.connection.loses_answers = True
     await asyncio.sleep(1)
     assert (await cluster.record()).holder_identity == "a"
     assert not first.leads
-    first.line.loses_answers = False
+    first.connection.loses_answers = False
     assert await until(lambda: first.leads) <= 2.3
     assert (await cluster.record()).lease_transitions == 0
 
@@ -210,9 +210,9 @@ async def test_a_lost_answer_to_taking_the_lease_costs_one_look(cluster: Cluster
 @in_virtual_time
 async def test_lost_answers_to_renewals_are_survived(cluster: Cluster) -> None:
     first = await cluster.leader()
-    first.line.loses_answers = True
+    first.connection.loses_answers = True
     await asyncio.sleep(7)
-    first.line.loses_answers = False
+    first.connection.loses_answers = False
     await asyncio.sleep(30)
     assert first.leads
     assert first.figure("leader_election_slowpath_total") == 3
@@ -222,7 +222,7 @@ async def test_lost_answers_to_renewals_are_survived(cluster: Cluster) -> None:
 async def test_the_permission_counts_from_when_it_was_asked_for(cluster: Cluster) -> None:
     """However long the answer took."""
     first = cluster.start("a")
-    first.line.seconds_there = first.line.seconds_back = 1.2
+    first.connection.seconds_there = first.connection.seconds_back = 1.2
     await until(lambda: first.leads)
     asked_at = now() - 2.4
     assert first.fence.valid_until == pytest.approx(asked_at + 10.0, abs=0.02)
@@ -231,10 +231,10 @@ async def test_the_permission_counts_from_when_it_was_asked_for(cluster: Cluster
 @in_virtual_time
 async def test_a_candidate_without_rights_says_so_and_goes_on_trying(cluster: Cluster) -> None:
     first = cluster.start("a")
-    first.line.refusal = Forbidden("leases are forbidden", status=403)
+    first.connection.refusal = Forbidden("leases are forbidden", status=403)
     await asyncio.sleep(60)
-    assert first.election.fault is first.line.refusal
-    first.line.refusal = None
+    assert first.election.fault is first.connection.refusal
+    first.connection.refusal = None
     assert await until(lambda: first.leads) <= 2.3
     assert first.election.fault is None
 
@@ -244,7 +244,7 @@ async def test_a_lease_that_cannot_be_released_does_not_block_the_stop(cluster: 
     first = await cluster.leader()
     second = cluster.start("b")
     await asyncio.sleep(5)
-    first.line.hangs = True
+    first.connection.hangs = True
     first.leave.set()
     assert await ended(first) <= 5.1
     assert first.task.exception() is None
@@ -352,7 +352,7 @@ def play(seed: int, count: int, events: Events) -> None:
 
 
 def mend(process: Process) -> None:
-    line = process.line
+    line = process.connection
     line.is_cut = line.hangs = line.loses_answers = False
     line.seconds_there = line.seconds_back = 0.0
 
@@ -361,7 +361,7 @@ async def happen(cluster: Cluster, what: str, whom: Process, lasting: float) -> 
     loop = asyncio.get_running_loop()
     match what:
         case "cut" | "hang" | "mute" | "slow":
-            line = whom.line
+            line = whom.connection
             line.is_cut, line.hangs, line.loses_answers = what == "cut", what == "hang", what == "mute"
             if what == "slow":
                 line.seconds_there, line.seconds_back = lasting / 3, lasting / 5

@@ -193,7 +193,7 @@ async def _of_pool(cluster: VirtualCluster, name: str) -> bool:
 @in_virtual_time
 async def test_a_verdict_that_meets_another_write_is_written_again(cluster: VirtualCluster) -> None:
     await begin(cluster)
-    cluster.wire.refuse = refusing(lambda: Conflict("changed"), 1, "patch NodeOverlay/status")
+    cluster.connection.refuse = refusing(lambda: Conflict("changed"), 1, "patch NodeOverlay/status")
     await overlay(cluster, "o", price="1")
     await asyncio.sleep(2)
     assert (await verdict(cluster, "o"))[0] == "True"

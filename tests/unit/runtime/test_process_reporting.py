@@ -254,10 +254,10 @@ async def test_a_pool_that_cannot_be_written_does_not_hide_the_others(cluster: V
             raise error
 
     await cluster.start()
-    cluster.wire.refuse = refuse
+    cluster.connection.refuse = refuse
     await cluster.claim("c", pool="b")
     await asyncio.sleep(7)
     assert (await cluster.kube.get(kinds.NODE_POOL, "b")).status.nodes == 1
-    cluster.wire.refuse = refusing(lambda: error, 0)
+    cluster.connection.refuse = refusing(lambda: error, 0)
     await asyncio.sleep(70)
     assert (await condition(cluster, "Ready", "a"))[0] == "True"

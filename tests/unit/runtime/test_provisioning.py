@@ -68,13 +68,13 @@ async def test_a_claim_that_exists_already_is_done(cluster: VirtualCluster) -> N
 
     def lose_the_answer(write: Write) -> None:
         if str(write) == "create NodeClaim":
-            cluster.wire.refuse = lambda write: None
+            cluster.connection.refuse = lambda write: None
             cluster.server.create(
                 cluster.server.resource("karpenter.sh", "v1", "nodeclaims"), "", msgspec.to_builtins(write.body)
             )
             raise AlreadyExists("exists", status=409)
 
-    cluster.wire.refuse = lose_the_answer
+    cluster.connection.refuse = lose_the_answer
     await cluster.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(30)
     assert len(await claims(cluster)) == 1
@@ -94,7 +94,7 @@ async def test_one_claim_that_cannot_be_created_does_not_stop_the_others(cluster
             refused.append(write.name)
             raise ServerUnavailable("broken", status=500)
 
-    cluster.wire.refuse = refuse
+    cluster.connection.refuse = refuse
     await cluster.waiting(*pods(4, {"cpu": "7"}))
     await asyncio.sleep(1.2)
     assert len(await claims(cluster)) == 3
@@ -114,7 +114,7 @@ async def test_claims_that_are_always_refused_are_sent_with_growing_pauses(clust
             sent.append(cluster.elapsed)
             raise Invalid("no", status=422)
 
-    cluster.wire.refuse = refuse
+    cluster.connection.refuse = refuse
     await cluster.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(120)
     assert 8 <= len(sent) <= 32
@@ -250,7 +250,7 @@ async def test_a_claim_deleted_before_its_creation_was_answered_leaves_the_clust
             assert cluster.manager is not None
             cluster.manager.state.remove_claim(write.name)
 
-    cluster.wire.after = lose
+    cluster.connection.after = lose
     await cluster.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(30)
     assert lost
@@ -366,11 +366,11 @@ async def planned(cluster: VirtualCluster, count: int = 2, settings: Settings | 
 async def test_pods_are_nominated_before_their_node_opens(cluster: VirtualCluster) -> None:
     """The journey of a pending pod, step 5: first the nominations, then the taint goes."""
     name = await planned(cluster)
-    before = len(cluster.wire.writes)
+    before = len(cluster.connection.writes)
     await cluster.join(name, "node-1")
     await asyncio.sleep(6)
     assert await nominated(cluster) == {"pod-000": "node-1", "pod-001": "node-1"}
-    since = [str(write) for write in cluster.wire.writes[before:] if write.kind in ("Pod", "Node")]
+    since = [str(write) for write in cluster.connection.writes[before:] if write.kind in ("Pod", "Node")]
     assert since[:3] == ["patch Pod/status", "patch Pod/status", "patch Node"]
 
 
@@ -401,7 +401,7 @@ async def test_a_nomination_that_cannot_be_written_does_not_keep_the_node_closed
         if str(write) == "patch Pod/status":
             raise ServerUnavailable("broken", status=500)
 
-    cluster.wire.refuse = refuse
+    cluster.connection.refuse = refuse
     await cluster.join(name, "node-1")
     await asyncio.sleep(6)
     assert (await cluster.get_node("node-1")).metadata.labels[labels.REGISTERED] == "true"

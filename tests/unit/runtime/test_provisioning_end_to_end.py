@@ -128,7 +128,7 @@ async def test_the_solver_is_there_before_anything_is_decided(cluster: VirtualCl
     """It takes longer to load than most decisions take."""
     loaded: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manager, "load_solver", lambda: loaded.append(len(cluster.wire.writes)))
+        patch.setattr(manager, "load_solver", lambda: loaded.append(len(cluster.connection.writes)))
         await start_with_pool(cluster)
     assert loaded == [0]
 

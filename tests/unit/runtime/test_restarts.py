@@ -156,17 +156,17 @@ async def _weather(cluster: VirtualCluster, seed: int) -> None:
             raise numbers.choice(errors)("bad weather")
 
     await cluster.start()
-    cluster.wire.refuse = maybe
-    cluster.wire.after = maybe
+    cluster.connection.refuse = maybe
+    cluster.connection.after = maybe
     await asyncio.sleep(120)
-    cluster.wire.refuse = cluster.wire.after = lambda write: None
+    cluster.connection.refuse = cluster.connection.after = lambda write: None
     await until(lambda: all_running(cluster), 180)
     await asyncio.sleep(90)
     await check_one_instance_per_claim(cluster)
-    cluster.wire.refuse = cluster.wire.after = maybe
+    cluster.connection.refuse = cluster.connection.after = maybe
     await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
     await asyncio.sleep(120)
-    cluster.wire.refuse = cluster.wire.after = lambda write: None
+    cluster.connection.refuse = cluster.connection.after = lambda write: None
     await until(lambda: empty(cluster), 600)
 
 

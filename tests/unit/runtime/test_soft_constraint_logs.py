@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from karpenter.scheduling.scheduling_options import PreferencePolicy
 from karpenter.settings import Settings
-from support.topology_builders import apart, app_pods, even, to
+from support.topology_builders import affinity_term, app_pods, pod_anti_affinity_to, spread_over
 from support.virtual_cluster import RARE, VirtualCluster, in_virtual_time
 
 APART = "pod(s) have a preferred Anti-Affinity which can prevent consolidation"
@@ -30,10 +30,10 @@ async def begin(cluster: VirtualCluster, settings: Settings | None = None) -> No
 async def test_each_pod_is_mentioned_once_a_day(cluster: VirtualCluster) -> None:
     """SCH-672. DIS-438: for each of the two preferences."""
     await begin(cluster, Settings(intervals=RARE))
-    await cluster.waiting(*app_pods(1, spread=[even(soft=True)], **NOWHERE))
+    await cluster.waiting(*app_pods(1, spread=[spread_over(soft=True)], **NOWHERE))
     await asyncio.sleep(4 * RARE.provisioning_retry.total_seconds())
     assert told(cluster, SPREAD) == ["default/web-000"]
-    await cluster.waiting(*app_pods(1, prefix="late", spread=[even(soft=True)], **NOWHERE))
+    await cluster.waiting(*app_pods(1, prefix="late", spread=[spread_over(soft=True)], **NOWHERE))
     await asyncio.sleep(60)
     assert told(cluster, SPREAD) == ["default/web-000", "default/late-000"]
     await asyncio.sleep((timedelta(days=1) + 2 * RARE.provisioning_retry).total_seconds())
@@ -44,7 +44,7 @@ async def test_each_pod_is_mentioned_once_a_day(cluster: VirtualCluster) -> None
 @in_virtual_time
 async def test_ten_pods_are_named_and_the_others_counted(cluster: VirtualCluster) -> None:
     await begin(cluster)
-    await cluster.waiting(*app_pods(12, affinity=apart(wished=[to()]), **NOWHERE))
+    await cluster.waiting(*app_pods(12, affinity=pod_anti_affinity_to(preferred=[affinity_term()]), **NOWHERE))
     await asyncio.sleep(5)
     (line,) = told(cluster, APART)
     assert (line.count("default/"), line.rpartition(" and ")[2]) == (10, "2 other(s)")
@@ -54,7 +54,9 @@ async def test_ten_pods_are_named_and_the_others_counted(cluster: VirtualCluster
 async def test_preferences_that_the_policy_ignores_are_not_logged(cluster: VirtualCluster) -> None:
     """SCH-672, policy Ignore"""
     await begin(cluster, Settings(preference_policy=PreferencePolicy.IGNORE))
-    await cluster.waiting(*app_pods(1, affinity=apart(wished=[to()]), spread=[even(soft=True)]))
+    await cluster.waiting(
+        *app_pods(1, affinity=pod_anti_affinity_to(preferred=[affinity_term()]), spread=[spread_over(soft=True)])
+    )
     await asyncio.sleep(5)
     assert (told(cluster, APART), told(cluster, SPREAD)) == ([], [])
 
@@ -62,6 +64,6 @@ async def test_preferences_that_the_policy_ignores_are_not_logged(cluster: Virtu
 @in_virtual_time
 async def test_requirements_are_not_logged_as_preferences(cluster: VirtualCluster) -> None:
     await begin(cluster)
-    await cluster.waiting(*app_pods(1, affinity=apart(to()), spread=[even()]))
+    await cluster.waiting(*app_pods(1, affinity=pod_anti_affinity_to(affinity_term()), spread=[spread_over()]))
     await asyncio.sleep(5)
     assert (told(cluster, APART), told(cluster, SPREAD)) == ([], [])

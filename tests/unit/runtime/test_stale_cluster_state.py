@@ -49,7 +49,7 @@ async def test_a_pod_the_watch_has_not_shown_keeps_its_node(cluster: VirtualClus
     await cluster.kube.patch(kinds.NODE_CLAIM, "n0", {"status": {"lastPodEventTime": None}}, subresource="status")
     await asyncio.sleep(60)
     assert not await _leaves(cluster)
-    assert not [write for write in cluster.wire.writes if write.verb == "evict"]
+    assert not [write for write in cluster.connection.writes if write.verb == "evict"]
 
 
 @in_virtual_time
@@ -67,7 +67,7 @@ async def test_nothing_is_removed_while_a_watch_fails(cluster: VirtualCluster) -
 async def test_a_conflicting_write_does_not_stop_a_removal(cluster: VirtualCluster) -> None:
     """DIS-302"""
     await start_with_empty_node(cluster)
-    cluster.wire.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node")
+    cluster.connection.refuse = refusing(lambda: Conflict("changed", status=409), 2, "patch Node")
     await until(lambda: _leaves(cluster), 40)
     assert not cluster.lines("failed terminating nodes while executing a disruption command")
 
@@ -116,7 +116,7 @@ async def test_a_claim_whose_node_cannot_be_written_is_given_up_in_time(cluster:
     await cluster.start()
     await cluster.claim("c")
     await asyncio.sleep(0.1)
-    cluster.wire.refuse = refusing(lambda: Forbidden("no", status=403), 10_000, "patch Node")
+    cluster.connection.refuse = refusing(lambda: Forbidden("no", status=403), 10_000, "patch Node")
     await cluster.join("c")
     await asyncio.sleep(17 * 60)
     assert cluster.lines("terminating due to timeout")
@@ -129,14 +129,16 @@ async def test_a_node_that_opened_is_drained_although_its_claim_never_said_regis
     await cluster.start()
     await cluster.claim("c")
     await asyncio.sleep(0.1)
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("lost", status=503), 10_000, "patch NodeClaim/status")
+    cluster.connection.refuse = refusing(
+        lambda: ServerUnavailable("lost", status=503), 10_000, "patch NodeClaim/status"
+    )
     await cluster.join("c")
     await asyncio.sleep(1)
     await cluster.running("early", "node-c")
-    cluster.wire.refuse = lambda write: None
+    cluster.connection.refuse = lambda write: None
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3)
-    assert [write.name for write in cluster.wire.writes if write.verb == "evict"] == ["early"]
+    assert [write.name for write in cluster.connection.writes if write.verb == "evict"] == ["early"]
     assert cluster.cloud.instances != {}
 
 

@@ -138,9 +138,9 @@ async def test_a_creation_that_fails_is_tried_again_under_the_same_name(cluster:
     await cluster.node_class()
     await cluster.pool(replicas=2)
     await cluster.start(ON)
-    cluster.wire.refuse = refusing(lambda: ServerUnavailable("no"), 2, "create NodeClaim")
+    cluster.connection.refuse = refusing(lambda: ServerUnavailable("no"), 2, "create NodeClaim")
     await asyncio.sleep(10)
-    asked = [write.name for write in cluster.wire.writes if str(write) == "create NodeClaim"]
+    asked = [write.name for write in cluster.connection.writes if str(write) == "create NodeClaim"]
     assert sorted(asked) == await staying(cluster)
     assert len(asked) == 2
 

@@ -12,7 +12,7 @@ from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support.builders import left, node_pool, plan, pods
 from support.instance_types import offering, shape
-from support.topology_builders import even
+from support.topology_builders import spread_over
 
 ZONES = ("z1", "z2", "z3")
 
@@ -28,11 +28,11 @@ def workloads(number: int, replicas: int, *, together: bool = True, cpu: str = "
     waiting: list[object] = []
     for app in (f"app-{index}" for index in range(number)):
         selector = LabelSelector(match_labels={"app": app})
-        beside = PodAffinity(required=(PodAffinityTerm(topology_key=labels.ZONE, label_selector=selector),))
+        pod_affinity_to = PodAffinity(required=(PodAffinityTerm(topology_key=labels.ZONE, label_selector=selector),))
         spec = (
-            {"affinity": Affinity(pod_affinity=beside)}
+            {"affinity": Affinity(pod_affinity=pod_affinity_to)}
             if together
-            else {"topology_spread_constraints": (even(labels.ZONE, 1, selector=selector),)}
+            else {"topology_spread_constraints": (spread_over(labels.ZONE, 1, selector=selector),)}
         )
         waiting += pods(replicas, {"cpu": cpu, "memory": "1Gi"}, prefix=app, meta={"labels": {"app": app}}, **spec)
     return waiting

@@ -31,11 +31,11 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import STD
-from support.topology_builders import app_pods, even, of_app
+from support.topology_builders import app_pods, of_app, spread_over
 from support.workload_selectors import owned_by, selector_workload, service
 
 HOST, ZONE = labels.HOSTNAME, labels.ZONE
-APART = SchedulingOptions(default_spread=(even(HOST, selector=None),))
+APART = SchedulingOptions(default_spread=(spread_over(HOST, selector=None),))
 
 
 def of_set(count: int, name: str = "web", **spec: object) -> list[Pod]:
@@ -66,7 +66,7 @@ def test_a_bare_pod_is_not_constrained() -> None:
 @pytest.mark.parametrize("soft", [False, True])
 def test_pods_with_constraints_of_their_own_keep_to_those_only(soft: bool) -> None:
     """S-220, SCH-831"""
-    own = [even(HOST, 3, soft=soft)]
+    own = [spread_over(HOST, 3, soft=soft)]
     result = plan(node_pool(), service("web", {"app": "web"}), app_pods(3, spread=own), options=APART)
     assert sizes(result) == [3]
 
@@ -77,7 +77,7 @@ def test_without_defaults_services_mean_nothing() -> None:
 
 def test_all_defaults_are_given_with_what_they_say() -> None:
     """SCH-831, SCH-833: as if the pods had said it themselves."""
-    defaults = (even(HOST, 2, selector=None), even(ZONE, selector=None, min_domains=3))
+    defaults = (spread_over(HOST, 2, selector=None), spread_over(ZONE, selector=None, min_domains=3))
     cluster = PlannedCluster(
         node_pool(), service("web", {"app": "web"}), options=SchedulingOptions(default_spread=defaults)
     )
@@ -87,7 +87,7 @@ def test_all_defaults_are_given_with_what_they_say() -> None:
 
 def test_bound_pods_of_the_same_owner_count() -> None:
     there = node_and_claim("a", {"cpu": "8"}, labels={ZONE: "z1"})
-    zones = SchedulingOptions(default_spread=(even(ZONE, selector=None),))
+    zones = SchedulingOptions(default_spread=(spread_over(ZONE, selector=None),))
     pool = node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", "z1", "z2")])
     cluster = PlannedCluster(pool, there, selector_workload("web", of_app("web")), options=zones)
     cluster.batch(of_set(4, requests={"cpu": "100m"}))
@@ -109,7 +109,7 @@ def test_pods_of_different_labels_but_one_service_are_spread_together() -> None:
 
 
 def zones(soft: bool) -> tuple[TopologySpreadConstraint, ...]:
-    return (even("example.com/unknown", soft=soft, selector=None),)
+    return (spread_over("example.com/unknown", soft=soft, selector=None),)
 
 
 def test_a_soft_default_that_cannot_hold_is_given_up() -> None:
@@ -127,7 +127,7 @@ def test_a_hard_default_that_cannot_hold_keeps_the_pod_waiting_and_is_named() ->
 
 
 def test_a_soft_default_counts_nothing_under_policy_ignore() -> None:
-    soft = (even(HOST, soft=True, selector=None),)
+    soft = (spread_over(HOST, soft=True, selector=None),)
     options = SchedulingOptions(PreferencePolicy.IGNORE, default_spread=soft)
     assert sizes(plan(node_pool(), service("web", {"app": "web"}), app_pods(2), options=options)) == [2]
     respecting = SchedulingOptions(default_spread=soft)
@@ -183,7 +183,7 @@ def test_the_pods_of_a_plan_are_those_that_wait() -> None:
 
 def test_of_a_mixed_batch_only_undeclared_pods_are_constrained() -> None:
     """K15-615: pods of the Service without constraints of their own are spread, those with some and those of nobody are not."""
-    own = [even(HOST, 9)]
+    own = [spread_over(HOST, 9)]
     undeclared = app_pods(2, prefix="plain")
     result = plan(
         node_pool(), service("web", {"app": "web"}), undeclared, app_pods(2, prefix="own", spread=own), options=APART

@@ -13,14 +13,14 @@ from karpenter.scheduling.solution import Solution
 from support.applied_plans import PlannedCluster
 from support.builders import ANY_CAPACITY, left, node_and_claim, node_pool, plan
 from support.instance_types import inc, offering, shape
-from support.topology_builders import app_pods, even
+from support.topology_builders import app_pods, spread_over
 
 ZONE, KIND = labels.ZONE, labels.CAPACITY_TYPE
 TYPES = inc(16)
 
 
-def spread_over(count: int, *skews: tuple[str, int]) -> Solution:
-    spread = [even(key, skew) for key, skew in skews]
+def spread_plan(count: int, *skews: tuple[str, int]) -> Solution:
+    spread = [spread_over(key, skew) for key, skew in skews]
     return plan(node_pool(requirements=[ANY_CAPACITY]), app_pods(count, {"cpu": "400m"}, spread=spread), types=TYPES)
 
 
@@ -28,7 +28,7 @@ def spread_over(count: int, *skews: tuple[str, int]) -> Solution:
 def test_a_zone_sold_as_one_capacity_type_only_is_no_dead_end(count: int) -> None:
     """SCH-547: z3 sells no spot, so on-demand pods must not all have gone to z1 and z2."""
     cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), types=TYPES)
-    assert left(cluster.batch(app_pods(count, {"cpu": "400m"}, spread=[even(ZONE), even(KIND)]))) == []
+    assert left(cluster.batch(app_pods(count, {"cpu": "400m"}, spread=[spread_over(ZONE), spread_over(KIND)]))) == []
     for key in (ZONE, KIND):
         counts = cluster.counts(key).values()
         assert max(counts) - min(counts) <= 1
@@ -44,7 +44,7 @@ def test_a_zone_sold_as_one_capacity_type_only_is_no_dead_end(count: int) -> Non
 )
 def test_pods_use_the_freedom_that_the_skew_leaves(count: int, skews: list[tuple[str, int]], price: float) -> None:
     """SCH-548: the least occupied domain first would buy a third more."""
-    result = spread_over(count, *skews)
+    result = spread_plan(count, *skews)
     assert left(result) == []
     assert result.price_per_hour <= price
 
@@ -52,7 +52,7 @@ def test_pods_use_the_freedom_that_the_skew_leaves(count: int, skews: list[tuple
 def test_pods_stay_even_where_another_order_saves_nothing() -> None:
     """SCH-548: among plans of one price the evenest counts."""
     cluster = PlannedCluster(node_pool(requirements=[ANY_CAPACITY]), node_and_claim("full", {"cpu": "1m"}), types=TYPES)
-    cluster.batch(app_pods(9, {"cpu": "15"}, spread=[even(ZONE, 4)]))
+    cluster.batch(app_pods(9, {"cpu": "15"}, spread=[spread_over(ZONE, 4)]))
     assert sorted(cluster.counts(ZONE).values()) == [3, 3, 3]
 
 
@@ -68,7 +68,7 @@ def orders_tried(monkeypatch: pytest.MonkeyPatch, count: int, *prices: float) ->
     monkeypatch.setattr(SchedulingPasses, "_run_pass", noting)
     offerings = [offering("on-demand", f"z{number}", price) for number, price in enumerate(prices)]
     sold = [shape("one", {"cpu": 4, "memory": "16Gi", "pods": 20}, offerings, overhead={})]
-    assert left(plan(node_pool(), app_pods(count, {"cpu": "4"}, spread=[even(ZONE, 2)]), types=sold)) == []
+    assert left(plan(node_pool(), app_pods(count, {"cpu": "4"}, spread=[spread_over(ZONE, 2)]), types=sold)) == []
     return tried
 
 

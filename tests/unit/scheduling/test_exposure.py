@@ -123,7 +123,7 @@ def test_what_exists_is_the_schedulers_business() -> None:
 
 
 def test_limits_are_no_reason_to_leave_a_pod_out() -> None:
-    """One node may be bought: all go there, and the plan says that this is more than was wished."""
+    """One node may be bought: all go there, and the plan says that this is more than the share that was asked for."""
     solution = plan(node_pool(limits={"nodes": "1"}), replicas(8), types=inc(8))
     assert sizes(solution) == [8]
     assert left(solution) == []

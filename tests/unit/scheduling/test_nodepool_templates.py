@@ -40,7 +40,7 @@ from support.builders import (
 )
 from support.builders import affinity as node_affinity
 from support.instance_types import inc
-from support.topology_builders import even
+from support.topology_builders import spread_over
 from support.volume_builders import pvc, using, zonal
 
 CLASS_LABEL = "karpenter.kwok.sh/kwoknodeclass"
@@ -339,7 +339,7 @@ def test_a_host_port_of_a_bound_pod_is_taken_until_the_pod_ends() -> None:
 
 def test_a_zonal_volume_does_not_shrink_the_zones_a_spread_compares() -> None:
     """SCH-442: the smallest count is taken over all zones, so the second pod of a full zone stays pending."""
-    spread = even(labels.ZONE)
+    spread = spread_over(labels.ZONE)
     there = [pvc(name, name) for name in ("a", "b")], [zonal(name, "z1") for name in ("a", "b")]
     asking = [
         pod(

@@ -7,7 +7,7 @@ from karpenter.api.scheduling_constraints import Affinity
 from karpenter.model import labels
 from support.builders import existing, left, node_and_claim, node_pool, plan, pod, pods, pool_taint, sizes, tolerating
 from support.instance_types import inc, offering, shape
-from support.topology_builders import apart, app_pods, beside, even, to
+from support.topology_builders import affinity_term, app_pods, pod_affinity_to, pod_anti_affinity_to, spread_over
 
 _HALVES = (
     shape("t", {"cpu": 4, "memory": "8Gi", "pods": 10}, [offering(kind, "z1", 1.0) for kind in ("spot", "on-demand")]),
@@ -30,7 +30,9 @@ def test_where_no_order_helps_the_larger_pod_keeps_its_place() -> None:
 
 def test_a_limit_on_nodes_leaves_out_no_more_of_spread_pods_than_it_must() -> None:
     """Two nodes are allowed, one per capacity type; a cap on one of the two would close the other as well."""
-    waiting = app_pods(3, {"cpu": "100m"}, spread=[even(labels.CAPACITY_TYPE)], affinity=apart(to()))
+    waiting = app_pods(
+        3, {"cpu": "100m"}, spread=[spread_over(labels.CAPACITY_TYPE)], affinity=pod_anti_affinity_to(affinity_term())
+    )
     result = plan(node_pool(limits={"nodes": "2"}), waiting, types=_HALVES)
     assert (left(result), sizes(result)) == (["web-002"], [1, 1])
 
@@ -38,7 +40,9 @@ def test_a_limit_on_nodes_leaves_out_no_more_of_spread_pods_than_it_must() -> No
 def test_under_limits_a_pod_that_others_want_to_be_near_is_served_before_them() -> None:
     """One node for three pods is allowed; without the small pod no pod would be placed."""
     wanted = pod("wanted", {"cpu": "100m"}, meta={"labels": {"app": "web"}})
-    nearby = pods(3, {"cpu": "500m"}, prefix="nearby", affinity=beside(to(key=labels.CAPACITY_TYPE)))
+    nearby = pods(
+        3, {"cpu": "500m"}, prefix="nearby", affinity=pod_affinity_to(affinity_term(key=labels.CAPACITY_TYPE))
+    )
     three = (shape("t", {"cpu": 8, "memory": "8Gi", "pods": 3}, [offering("on-demand", "z1", 1.0)]),)
     result = plan(node_pool(limits={"nodes": "1"}), wanted, nearby, types=three)
     assert (left(result), sizes(result)) == (["nearby-002"], [3])
@@ -63,7 +67,7 @@ def test_of_pods_alike_the_more_important_are_bought_for_whatever_their_age() ->
 
 def test_less_important_pods_do_not_use_up_a_limit_beside_the_important_ones() -> None:
     """A node large enough for both would leave nothing for the third."""
-    tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=apart(to()))
+    tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=pod_anti_affinity_to(affinity_term()))
     result = plan(node_pool(limits={"cpu": "124"}), tall, pods(20, {"cpu": "9"}, prefix="low"), types=inc(100))
     assert not [name for name in left(result) if name.startswith("web")]
 
@@ -82,7 +86,7 @@ def test_an_important_pod_that_fits_nowhere_takes_no_place_from_others() -> None
 
 
 def test_an_important_pod_whose_affinity_cannot_be_met_takes_no_room_from_others() -> None:
-    waiting = _important("high", 1000, "1", affinity=beside(to("missing")))
+    waiting = _important("high", 1000, "1", affinity=pod_affinity_to(affinity_term("missing")))
     assert left(plan(node_pool(limits={"cpu": "4"}), waiting, _important("low", 0, "1"), types=inc(4))) == ["high"]
 
 
@@ -105,7 +109,7 @@ def test_of_equally_important_pods_one_that_has_a_choice_yields_before_the_less_
 def test_less_important_pods_still_get_nodes_where_they_displace_no_other() -> None:
     """The limit of one pool rules out new nodes for them; another pool has no limit."""
     pools = [node_pool("limited", limits={"cpu": "124"}), node_pool("free", template={"taints": (pool_taint("own"),)})]
-    tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=apart(to()))
+    tall = app_pods(3, {"cpu": "500m"}, priority=1000, affinity=pod_anti_affinity_to(affinity_term()))
     low = pods(20, {"cpu": "9"}, prefix="low")
     others = pods(
         3, {"cpu": "9"}, prefix="own", tolerations=(tolerating("own"),), node_selector={labels.NODE_POOL: "free"}

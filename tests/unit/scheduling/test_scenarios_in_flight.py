@@ -12,7 +12,7 @@ from karpenter.model import labels
 from support.applied_plans import PlannedCluster
 from support.builders import ANY_CAPACITY, left, node_pool, plan, sizes, wanted
 from support.instance_types import STD, inc
-from support.topology_builders import apart, app_pods, beside, even, to
+from support.topology_builders import affinity_term, app_pods, pod_affinity_to, pod_anti_affinity_to, spread_over
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 RACK = "example.com/rack"
@@ -20,23 +20,32 @@ _CPU, _LITTLE = {"cpu": "1"}, {"cpu": "200m"}
 
 #: Pods that one pass serves, by what they say about each other.
 BATCHES: dict[str, Callable[[], list[Pod]]] = {
-    "even-zones": lambda: app_pods(7, _CPU, spread=[even()]),
-    "even-hosts": lambda: app_pods(7, _CPU, spread=[even(HOST)]),
-    "even-pairs-on-hosts": lambda: app_pods(7, _CPU, spread=[even(HOST, 2)]),
-    "even-capacity-types": lambda: app_pods(7, _CPU, spread=[even(KIND)]),
-    "even-zones-and-hosts": lambda: app_pods(7, _CPU, spread=[even(), even(HOST, 2)]),
-    "even-custom-key": lambda: app_pods(6, _CPU, spread=[even(RACK)]),
-    "soft-hosts": lambda: app_pods(5, _CPU, spread=[even(HOST, soft=True)]),
-    "soft-zones": lambda: app_pods(5, _CPU, spread=[even(soft=True)]),
-    "one-host": lambda: app_pods(3, _CPU, affinity=beside(to())),
-    "one-zone": lambda: app_pods(14, _CPU, affinity=beside(to(key=ZONE))),
-    "a-host-each": lambda: app_pods(5, _CPU, affinity=apart(to())),
-    "a-zone-each": lambda: app_pods(3, _CPU, affinity=apart(to(key=ZONE))),
-    "followers-by-host": lambda: [*app_pods(2, _CPU), *app_pods(4, _LITTLE, app="db", affinity=beside(to()))],
-    "followers-by-zone": lambda: [*app_pods(2, _CPU), *app_pods(4, _LITTLE, app="db", affinity=beside(to(key=ZONE)))],
-    "a-guard": lambda: [*app_pods(1, _CPU, app="guard", affinity=apart(to(key=ZONE))), *app_pods(6, _LITTLE)],
-    "wished-zone": lambda: app_pods(5, _CPU, affinity=beside(wished=[to(key=ZONE)])),
-    "wished-distance": lambda: app_pods(5, _CPU, affinity=apart(wished=[to(key=ZONE)])),
+    "even-zones": lambda: app_pods(7, _CPU, spread=[spread_over()]),
+    "even-hosts": lambda: app_pods(7, _CPU, spread=[spread_over(HOST)]),
+    "even-pairs-on-hosts": lambda: app_pods(7, _CPU, spread=[spread_over(HOST, 2)]),
+    "even-capacity-types": lambda: app_pods(7, _CPU, spread=[spread_over(KIND)]),
+    "even-zones-and-hosts": lambda: app_pods(7, _CPU, spread=[spread_over(), spread_over(HOST, 2)]),
+    "even-custom-key": lambda: app_pods(6, _CPU, spread=[spread_over(RACK)]),
+    "soft-hosts": lambda: app_pods(5, _CPU, spread=[spread_over(HOST, soft=True)]),
+    "soft-zones": lambda: app_pods(5, _CPU, spread=[spread_over(soft=True)]),
+    "one-host": lambda: app_pods(3, _CPU, affinity=pod_affinity_to(affinity_term())),
+    "one-zone": lambda: app_pods(14, _CPU, affinity=pod_affinity_to(affinity_term(key=ZONE))),
+    "a-host-each": lambda: app_pods(5, _CPU, affinity=pod_anti_affinity_to(affinity_term())),
+    "a-zone-each": lambda: app_pods(3, _CPU, affinity=pod_anti_affinity_to(affinity_term(key=ZONE))),
+    "followers-by-host": lambda: [
+        *app_pods(2, _CPU),
+        *app_pods(4, _LITTLE, app="db", affinity=pod_affinity_to(affinity_term())),
+    ],
+    "followers-by-zone": lambda: [
+        *app_pods(2, _CPU),
+        *app_pods(4, _LITTLE, app="db", affinity=pod_affinity_to(affinity_term(key=ZONE))),
+    ],
+    "a-guard": lambda: [
+        *app_pods(1, _CPU, app="guard", affinity=pod_anti_affinity_to(affinity_term(key=ZONE))),
+        *app_pods(6, _LITTLE),
+    ],
+    "preferred-zone": lambda: app_pods(5, _CPU, affinity=pod_affinity_to(preferred=[affinity_term(key=ZONE)])),
+    "preferred-distance": lambda: app_pods(5, _CPU, affinity=pod_anti_affinity_to(preferred=[affinity_term(key=ZONE)])),
 }
 _POOL = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "a", "b")])
 

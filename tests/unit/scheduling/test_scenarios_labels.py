@@ -275,7 +275,7 @@ def test_existing_nodes_serve_although_no_pool_can() -> None:
 
 
 def test_every_valid_term_is_tried_at_every_level_of_preference() -> None:
-    """SCH-250 Beyond, S-200: a wish never costs a term."""
+    """SCH-250 Beyond, S-200: a preference never costs a term."""
     either: Affinity = affinity(
         term(expr(labels.ZONE, "In", "nowhere")),
         term(expr(labels.ZONE, "In", "z1")),

@@ -151,7 +151,7 @@ def test_a_preference_is_given_up_for_existing_nodes_when_limits_run_out() -> No
 
 
 def test_a_preference_given_up_for_limits_opens_the_nodes_of_others() -> None:
-    """SCH-250 with SCH-382: one node is allowed; without its wish the second pod fits beside the first."""
+    """SCH-250 with SCH-382: one node is allowed; without its preference the second pod fits beside the first."""
     preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z2")))])
     first = pod("a", {"cpu": "2"}, node_selector={labels.ZONE: "z1"})
     result = plan(node_pool(limits={"nodes": "1"}), first, pod("b", {"cpu": "1"}, affinity=preferred))

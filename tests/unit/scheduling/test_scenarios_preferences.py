@@ -1,6 +1,6 @@
 """What pods would like, and what becomes of it when not all can be had (S-200, S-203 to S-205, S-221, SCH-250 to SCH-252).
 
-Wishes about nodes alone are in ``test_scenarios_selection``; here they meet neighbours, taints and each other.
+Preferences about nodes alone are in ``test_scenarios_selection``; here they meet pod affinity, taints and each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.builders import (
     taint,
     term,
 )
-from support.topology_builders import app_pods, even, near, to
+from support.topology_builders import affinity_term, affinity_terms, app_pods, spread_over
 
 ZONE, HOST, TYPE = labels.ZONE, labels.HOSTNAME, labels.INSTANCE_TYPE
 IGNORE = SchedulingOptions(preferences=PreferencePolicy.IGNORE)
@@ -39,7 +39,7 @@ def in_zone(zone: str) -> object:
     return term(expr(ZONE, "In", zone))
 
 
-def wishing(*preferences: tuple[int, object], **fields: object) -> Affinity:
+def preferring(*preferences: tuple[int, object], **fields: object) -> Affinity:
     return affinity(preferred=preferences, **fields)  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def test_a_required_term_is_skipped_when_pod_affinity_rules_it_out() -> None:
     """S-200 with S-182: terms are tried one by one, whatever made the first fail."""
     there = node_and_claim("n", {"cpu": "1m"}, labels={ZONE: "z1"})
     guard = pod("g", node_name="n", meta={"labels": {"app": "web"}})
-    either = affinity(in_zone("z1"), in_zone("z2"), pod_anti_affinity=near(to(key=ZONE)))  # type: ignore[arg-type]
+    either = affinity(in_zone("z1"), in_zone("z2"), pod_anti_affinity=affinity_terms(affinity_term(key=ZONE)))  # type: ignore[arg-type]
     result = plan(node_pool(), there, guard, pod("p", {"cpu": "1"}, affinity=either))
     assert asked(result, ZONE) == [("In", ("z2",))]
 
@@ -73,8 +73,8 @@ def test_a_required_term_is_skipped_when_pod_affinity_rules_it_out() -> None:
 
 
 def test_preferred_pod_affinity_is_relaxed_before_preferred_node_affinity() -> None:
-    """SCH-250 b to d: the wish about nodes stays where the one about pods cannot be had."""
-    own = wishing((1, in_zone("z2")), pod_affinity=near(wished=[to("missing")]))
+    """SCH-250 b to d: the preference about nodes stays where the one about pods cannot be had."""
+    own = preferring((1, in_zone("z2")), pod_affinity=affinity_terms(preferred=[affinity_term("missing")]))
     result = plan(node_pool(), pod("p", affinity=own))
     assert (left(result), asked(result, ZONE)) == ([], [("In", ("z2",))])
 
@@ -82,24 +82,26 @@ def test_preferred_pod_affinity_is_relaxed_before_preferred_node_affinity() -> N
 def test_preferred_node_affinity_is_relaxed_before_a_soft_spread() -> None:
     """SCH-250 d and e: spread is the last of the preferences to go."""
     cluster = PlannedCluster(node_pool())
-    cluster.batch(app_pods(4, spread=[even(HOST, soft=True)], affinity=wishing((9, NOWHERE), (1, NOWHERE))))
+    cluster.batch(app_pods(4, spread=[spread_over(HOST, soft=True)], affinity=preferring((9, NOWHERE), (1, NOWHERE))))
     assert cluster.per_node() == [1, 1, 1, 1]
 
 
 def test_all_preferences_hold_together_where_they_can() -> None:
     """SCH-251"""
-    own = wishing((1, in_zone("z2")), pod_anti_affinity=near(wished=[to()]))
+    own = preferring((1, in_zone("z2")), pod_anti_affinity=affinity_terms(preferred=[affinity_term()]))
     cluster = PlannedCluster(node_pool())
-    cluster.batch(app_pods(3, spread=[even(TYPE, 3, soft=True)], affinity=own))
+    cluster.batch(app_pods(3, spread=[spread_over(TYPE, 3, soft=True)], affinity=own))
     assert (cluster.counts(), cluster.per_node()) == ({"z2": 3}, [1, 1, 1])
 
 
 def test_soft_taints_are_tolerated_last_of_all() -> None:
-    """S-203, SCH-250f: a wish about neighbours goes before the pod comes where it is not wanted."""
+    """S-203, SCH-250f: a preferred affinity is relaxed before the pod goes to a node that it prefers to avoid."""
     soft = node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)})
     cluster = PlannedCluster(soft)
-    own = wishing((2, NOWHERE), (1, in_zone("z1")), pod_affinity=near(wished=[to("missing")]))
-    result = cluster.batch(app_pods(3, spread=[even(HOST, soft=True)], affinity=own))
+    own = preferring(
+        (2, NOWHERE), (1, in_zone("z1")), pod_affinity=affinity_terms(preferred=[affinity_term("missing")])
+    )
+    result = cluster.batch(app_pods(3, spread=[spread_over(HOST, soft=True)], affinity=own))
     assert (left(result), sizes(result)) == ([], [3])
 
 
@@ -114,7 +116,7 @@ def test_a_node_with_a_soft_taint_is_used_when_nothing_else_is_to_be_had(soft: b
 def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
     """SCH-250f changes tolerations only."""
     cluster = PlannedCluster(node_pool(template={"taints": (pool_taint("team", "PreferNoSchedule"),)}))
-    assert left(cluster.batch(app_pods(3, spread=[even(HOST), even(soft=True)]))) == []
+    assert left(cluster.batch(app_pods(3, spread=[spread_over(HOST), spread_over(soft=True)]))) == []
     assert cluster.per_node() == [1, 1, 1]
 
 
@@ -127,7 +129,7 @@ def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
 def test_a_preference_may_cost_a_node_by_default(options: SchedulingOptions, expected: dict[str, int]) -> None:
     """SCH-251: until it is relaxed, a preference counts as a requirement, so a node is bought for it."""
     there = node_and_claim("n", {"cpu": "4"}, labels={ZONE: "z1"})
-    preferring_pod = pod("p", {"cpu": "1"}, affinity=wishing((1, in_zone("z2"))))
+    preferring_pod = pod("p", {"cpu": "1"}, affinity=preferring((1, in_zone("z2"))))
     result = plan(node_pool(), there, preferring_pod, options=options)
     assert (existing(result), left(result)) == (expected, [])
 
@@ -135,7 +137,7 @@ def test_a_preference_may_cost_a_node_by_default(options: SchedulingOptions, exp
 def test_each_pod_gives_up_no_more_than_it_must() -> None:
     """SCH-241: pods of one kind may end up with different preferences kept."""
     there = [node_and_claim(f"n{zone}", {"cpu": "2"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
-    result = plan(there, app_pods(4, {"cpu": "1"}, affinity=wishing((1, in_zone("z2")))))
+    result = plan(there, app_pods(4, {"cpu": "1"}, affinity=preferring((1, in_zone("z2")))))
     assert (existing(result), left(result)) == ({"nz1": 2, "nz2": 2}, [])
 
 
@@ -147,7 +149,7 @@ def test_with_policy_ignore_a_pod_joins_nodes_against_its_preference() -> None:
     opened.
     """
     pinned = [pods(count, prefix=zone, node_selector={ZONE: zone}) for zone, count in (("z1", 1), ("z2", 2))]
-    free = pod("free", affinity=wishing((1, in_zone("z2"))))
+    free = pod("free", affinity=preferring((1, in_zone("z2"))))
     result = plan(node_pool(), pinned, free, options=IGNORE)
     assert (left(result), sum(sizes(result)), len(sizes(result))) == ([], 4, 2)
 
@@ -155,11 +157,18 @@ def test_with_policy_ignore_a_pod_joins_nodes_against_its_preference() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({"spread": [even(HOST, soft=True)]}, id="S-204-soft-spread"),
-        pytest.param({"affinity": wishing(pod_anti_affinity=near(wished=[to()]))}, id="S-204-soft-anti-affinity"),
-        pytest.param({"affinity": wishing(pod_affinity=near(wished=[to("missing")]))}, id="soft-affinity"),
+        pytest.param({"spread": [spread_over(HOST, soft=True)]}, id="S-204-soft-spread"),
         pytest.param(
-            {"affinity": wishing(pod_anti_affinity=near(wished=[to(key=ZONE)]))}, id="soft-zonal-anti-affinity"
+            {"affinity": preferring(pod_anti_affinity=affinity_terms(preferred=[affinity_term()]))},
+            id="S-204-soft-anti-affinity",
+        ),
+        pytest.param(
+            {"affinity": preferring(pod_affinity=affinity_terms(preferred=[affinity_term("missing")]))},
+            id="soft-affinity",
+        ),
+        pytest.param(
+            {"affinity": preferring(pod_anti_affinity=affinity_terms(preferred=[affinity_term(key=ZONE)]))},
+            id="soft-zonal-anti-affinity",
         ),
     ],
 )
@@ -171,7 +180,7 @@ def test_with_policy_ignore_no_preference_opens_a_node(spec: dict[str, object]) 
 
 
 def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
-    """SCH-252: they are somebody else's wish."""
+    """SCH-252: a soft taint is the preference of the pool, not of the pod."""
     soft = node_pool("soft", template={"taints": (pool_taint("team", "PreferNoSchedule"),)}, weight=50)
     used = [
         new_nodeclaim.node_pool for new_nodeclaim in plan(soft, node_pool("plain"), pod("p"), options=IGNORE).new_claims
@@ -186,8 +195,8 @@ def test_with_policy_ignore_soft_taints_are_still_minded() -> None:
 @pytest.mark.parametrize(
     "spread",
     [
-        pytest.param(even("example.com/unknown", soft=True), id="S-221"),
-        pytest.param(even(soft=True), id="one-zone"),
+        pytest.param(spread_over("example.com/unknown", soft=True), id="S-221"),
+        pytest.param(spread_over(soft=True), id="one-zone"),
     ],
 )
 def test_a_soft_spread_that_cannot_hold_leaves_no_pod_out(spread: object) -> None:
@@ -201,6 +210,8 @@ def test_a_soft_spread_that_cannot_hold_leaves_no_pod_out(spread: object) -> Non
 
 def test_a_preference_never_replaces_a_requirement() -> None:
     """SCH-250: only preferences are given up."""
-    own = wishing((1, in_zone("z2")), pod_affinity=near(to("missing", ZONE), wished=[to()]))
-    result = plan(node_pool(), app_pods(2, spread=[even(soft=True)], affinity=own))
+    own = preferring(
+        (1, in_zone("z2")), pod_affinity=affinity_terms(affinity_term("missing", ZONE), preferred=[affinity_term()])
+    )
+    result = plan(node_pool(), app_pods(2, spread=[spread_over(soft=True)], affinity=own))
     assert (left(result), categories(result)) == (["web-000", "web-001"], {"topology"})

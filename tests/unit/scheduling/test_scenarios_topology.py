@@ -30,7 +30,14 @@ from support.builders import (
     wanted,
 )
 from support.instance_types import offering, shape
-from support.topology_builders import apart, app_pods, beside, even, near, to
+from support.topology_builders import (
+    affinity_term,
+    affinity_terms,
+    app_pods,
+    pod_affinity_to,
+    pod_anti_affinity_to,
+    spread_over,
+)
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 ZONES = ("z1", "z2", "z3")
@@ -64,21 +71,24 @@ def test_a_pod_shares_the_node_of_the_one_it_follows(follower_first: bool) -> No
     """S-175: whichever of them is looked at first."""
     cluster = PlannedCluster(node_pool())
     sizes_ = ("1", "500m") if follower_first else ("500m", "1")
-    cluster.batch(app_pods(1, {"cpu": sizes_[0]}, app="db", affinity=beside(to())), app_pods(1, {"cpu": sizes_[1]}))
+    cluster.batch(
+        app_pods(1, {"cpu": sizes_[0]}, app="db", affinity=pod_affinity_to(affinity_term())),
+        app_pods(1, {"cpu": sizes_[1]}),
+    )
     assert cluster.host_of("db-000") == cluster.host_of("web-000") != ""
 
 
 def test_followers_take_no_more_room_than_the_node_of_their_leader_has() -> None:
     """S-175, S-176: on a second node the followers would be without their leader, so the scheduler would bind none there."""
     cluster = PlannedCluster(node_pool())
-    result = cluster.batch(app_pods(1), app_pods(9, app="db", affinity=beside(to())))
+    result = cluster.batch(app_pods(1), app_pods(9, app="db", affinity=pod_affinity_to(affinity_term())))
     assert (cluster.per_node(), len(left(result)), categories(result)) == ([5], 5, {"topology"})
 
 
 def test_pods_that_must_share_one_host_get_exactly_one() -> None:
     """S-176: five pods fit on any type; those left wait, and so do all that come later."""
     cluster = PlannedCluster(node_pool())
-    together = beside(to())
+    together = pod_affinity_to(affinity_term())
     result = cluster.batch(app_pods(10, affinity=together))
     assert (cluster.per_node(), len(left(result)), categories(result)) == ([5], 5, {"topology"})
     result = cluster.batch(app_pods(10, prefix="late", affinity=together))
@@ -88,7 +98,7 @@ def test_pods_that_must_share_one_host_get_exactly_one() -> None:
 def test_pods_that_must_share_one_host_get_one_large_enough() -> None:
     """S-176, SCH-555: as many as possible are served at once, for none can begin anew later."""
     cluster = PlannedCluster(node_pool(), node_and_claim("small", {"cpu": "2"}))
-    result = cluster.batch(app_pods(4, {"cpu": "1"}, affinity=beside(to())))
+    result = cluster.batch(app_pods(4, {"cpu": "1"}, affinity=pod_affinity_to(affinity_term())))
     assert (existing(result), sizes(result), left(result)) == ({}, [4], [])
 
 
@@ -96,7 +106,7 @@ def test_a_host_where_one_of_them_is_takes_the_others() -> None:
     """SCH-555: even where another node has more room."""
     there = [node_and_claim("a", {"cpu": "8"}), node_and_claim("b", {"cpu": "2"})]
     cluster = PlannedCluster(node_pool(), there, running("first", "b"))
-    result = cluster.batch(app_pods(3, {"cpu": "1"}, affinity=beside(to())))
+    result = cluster.batch(app_pods(3, {"cpu": "1"}, affinity=pod_affinity_to(affinity_term())))
     assert (existing(result), sizes(result), len(left(result))) == ({"b": 2}, [], 1)
 
 
@@ -104,7 +114,7 @@ def test_followers_by_host_go_to_each_host_with_a_leader() -> None:
     """SCH-555"""
     there = [node_and_claim(name, {"cpu": "2"}) for name in ("a", "b", "c")]
     cluster = PlannedCluster(node_pool(), there, running("one", "a"), running("two", "c"))
-    result = cluster.batch(app_pods(4, {"cpu": "1"}, app="db", affinity=beside(to())))
+    result = cluster.batch(app_pods(4, {"cpu": "1"}, app="db", affinity=pod_affinity_to(affinity_term())))
     assert (existing(result), left(result)) == ({"a": 2, "c": 2}, [])
 
 
@@ -114,23 +124,23 @@ def test_followers_by_host_go_to_each_host_with_a_leader() -> None:
 def test_pods_that_follow_themselves_share_a_zone() -> None:
     """S-177"""
     cluster = PlannedCluster(node_pool())
-    assert left(cluster.batch(app_pods(3, affinity=beside(to(key=ZONE))))) == []
+    assert left(cluster.batch(app_pods(3, affinity=pod_affinity_to(affinity_term(key=ZONE))))) == []
     assert (cluster.per_node(), len(cluster.counts())) == ([3], 1)
 
 
 def test_pods_that_follow_themselves_begin_where_they_may() -> None:
     """S-177: with a required zone."""
     cluster = PlannedCluster(node_pool())
-    assert left(cluster.batch(app_pods(3, affinity=beside(to(key=ZONE)), **at("z3")))) == []
+    assert left(cluster.batch(app_pods(3, affinity=pod_affinity_to(affinity_term(key=ZONE)), **at("z3")))) == []
     assert cluster.counts() == {"z3": 3}
 
 
 def test_several_nodes_of_pods_with_affinity_to_each_other_are_all_in_one_zone() -> None:
     """SCH-556 Beyond: the reference may begin a second zone while the first is still open."""
     cluster = PlannedCluster(node_pool())
-    assert left(cluster.batch(app_pods(12, {"cpu": "1"}, affinity=beside(to(key=ZONE))))) == []
+    assert left(cluster.batch(app_pods(12, {"cpu": "1"}, affinity=pod_affinity_to(affinity_term(key=ZONE))))) == []
     assert (len(cluster.per_node()) > 1, list(cluster.counts().values())) == (True, [12])
-    assert left(cluster.batch(app_pods(6, prefix="late", affinity=beside(to(key=ZONE))))) == []
+    assert left(cluster.batch(app_pods(6, prefix="late", affinity=pod_affinity_to(affinity_term(key=ZONE))))) == []
     assert list(cluster.counts().values()) == [18]
 
 
@@ -139,7 +149,9 @@ def test_only_the_first_pod_of_an_affinity_group_may_choose_a_zone() -> None:
     anywhere, so the second node would stay empty.
     """
     cluster = PlannedCluster(node_pool())
-    both = [app_pods(1, prefix=zone, affinity=beside(to(key=ZONE)), **at(zone)) for zone in ("z2", "z3")]
+    both = [
+        app_pods(1, prefix=zone, affinity=pod_affinity_to(affinity_term(key=ZONE)), **at(zone)) for zone in ("z2", "z3")
+    ]
     result = cluster.batch(both)
     assert (sizes(result), left(result), categories(result)) == ([1], ["z3-000"], {"topology"})
     assert "unsatisfiable topology constraint for pod affinity, key=topology.kubernetes.io/zone (counts = " in details(
@@ -152,7 +164,7 @@ def test_an_affinity_group_that_has_a_zone_opens_no_other(bound: bool) -> None:
     """SCH-556 as kube-scheduler reads it: also for pods that were there before."""
     there = [full("old", "z1"), *([running("first", "old")] if bound else [])]
     result = PlannedCluster(node_pool(), there).batch(
-        app_pods(1, {"cpu": "1"}, affinity=beside(to(key=ZONE)), **at("z2"))
+        app_pods(1, {"cpu": "1"}, affinity=pod_affinity_to(affinity_term(key=ZONE)), **at("z2"))
     )
     assert len(left(result)) == bound
 
@@ -164,7 +176,7 @@ def test_a_pod_on_a_node_without_the_topology_label_does_not_count_for_affinity(
         node_and_claim("racked", {"cpu": "2"}, labels={RACK: "r1"}),
     ]
     first = app_pods(1, {"cpu": "1"}, prefix="first", node_selector={"team": "x"})
-    result = plan(there, first, app_pods(1, {"cpu": "500m"}, affinity=beside(to(key=RACK))))
+    result = plan(there, first, app_pods(1, {"cpu": "500m"}, affinity=pod_affinity_to(affinity_term(key=RACK))))
     assert (existing(result), left(result)) == ({"bare": 1, "racked": 1}, [])
 
 
@@ -174,7 +186,7 @@ def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
         node_and_claim("bare", {"cpu": "100m"}, labels={ZONE: "z1"}),
         node_and_claim("racked", {"cpu": "2"}, labels={ZONE: "z1", RACK: "r1"}),
     ]
-    both = beside(to(key=ZONE), to(key=RACK))
+    both = pod_affinity_to(affinity_term(key=ZONE), affinity_term(key=RACK))
     waiting = app_pods(1, {"cpu": "1"}, affinity=both)
     assert existing(plan(there, waiting)) == {"racked": 1}
     assert left(plan(there, running("first", "bare"), waiting)) == ["web-000"]
@@ -183,10 +195,10 @@ def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
 @pytest.mark.parametrize("key", [ZONE, HOST, KIND])
 def test_a_pod_whose_affinity_matches_no_pod_waits(key: str) -> None:
     """S-179"""
-    term = to("missing", key)
-    result = PlannedCluster(node_pool()).batch(app_pods(10, affinity=beside(term)))
+    term = affinity_term("missing", key)
+    result = PlannedCluster(node_pool()).batch(app_pods(10, affinity=pod_affinity_to(term)))
     assert (len(left(result)), categories(result)) == (10, {"topology"})
-    assert left(PlannedCluster(node_pool()).batch(app_pods(10, affinity=beside(wished=[term])))) == []
+    assert left(PlannedCluster(node_pool()).batch(app_pods(10, affinity=pod_affinity_to(preferred=[term])))) == []
 
 
 @pytest.mark.parametrize("zone", [None, "z1", "z3"], ids=["S-180-free", "S-180-z1", "S-180-z3"])
@@ -196,7 +208,9 @@ def test_followers_go_to_the_zone_their_leader_is_planned_in(zone: str | None, r
     cluster = PlannedCluster(node_pool())
     leader = app_pods(1, {"cpu": requests[0]}, **(at(zone) if zone else {}))
     result = cluster.batch(
-        leader, app_pods(10, {"cpu": requests[1]}, app="db", affinity=beside(to(key=ZONE))), pods(1, prefix="other")
+        leader,
+        app_pods(10, {"cpu": requests[1]}, app="db", affinity=pod_affinity_to(affinity_term(key=ZONE))),
+        pods(1, prefix="other"),
     )
     assert left(result) == []
     assert cluster.counts(app="db") == {cluster.domain_of("web-000"): 10}
@@ -208,7 +222,9 @@ def test_a_chain_of_followers_is_planned_in_one_pass() -> None:
     cluster = PlannedCluster(node_pool())
     names = ("a", "b", "c", "d")
     chain = [
-        app_pods(2, {"cpu": f"{4 - number}00m"}, app=name, affinity=beside(to(names[number + 1], ZONE)))
+        app_pods(
+            2, {"cpu": f"{4 - number}00m"}, app=name, affinity=pod_affinity_to(affinity_term(names[number + 1], ZONE))
+        )
         for number, name in enumerate(names[:-1])
     ]
     assert left(cluster.batch(chain, app_pods(1, {"cpu": "50m"}, app="d", **at("z2")))) == []
@@ -219,7 +235,7 @@ def test_followers_may_choose_among_zones_with_leaders() -> None:
     """SCH-556"""
     there = [full("a", "z1"), full("b", "z3")]
     cluster = PlannedCluster(node_pool(), there, running("one", "a"), running("two", "b"))
-    term = beside(to(key=ZONE))
+    term = pod_affinity_to(affinity_term(key=ZONE))
     free = app_pods(2, {"cpu": "1"}, app="db", prefix="free", affinity=term)
     assert left(cluster.batch(free, app_pods(1, {"cpu": "1"}, app="db", affinity=term, **at("z3")))) == []
     assert (cluster.domain_of("db-000"), set(cluster.counts(app="db")) <= {"z1", "z3"}) == ("z3", True)
@@ -229,15 +245,22 @@ def test_an_affinity_group_starts_on_an_existing_node_when_limits_allow_no_new_o
     """SCH-555, SCH-233: the cheapest place is not tried for ever."""
     cluster = PlannedCluster(node_pool(limits={"nodes": 1}))
     pinned = app_pods(1, {"cpu": "500m"}, app="db", node_selector={KIND: "spot", ZONE: "z2"})
-    assert left(cluster.batch(pinned, app_pods(3, {"cpu": "100m"}, affinity=beside(to(key=KIND))))) == []
+    assert (
+        left(cluster.batch(pinned, app_pods(3, {"cpu": "100m"}, affinity=pod_affinity_to(affinity_term(key=KIND)))))
+        == []
+    )
     assert (cluster.per_node(), cluster.counts(KIND)) == ([4], {"spot": 4})
 
 
 def test_no_pod_is_planned_by_affinity_to_pods_that_depend_on_it() -> None:
     """SCH-555: a follower by host comes only where a leader does, and so never opens a capacity type to its leaders."""
     cluster = PlannedCluster(node_pool())
-    leaders = app_pods(2, {"cpu": "1"}, prefix="leader", spread=[even(KIND)], affinity=beside(to(key=KIND)))
-    result = cluster.batch(leaders, app_pods(2, {"cpu": "500m"}, spread=[even(KIND)], affinity=beside(to())))
+    leaders = app_pods(
+        2, {"cpu": "1"}, prefix="leader", spread=[spread_over(KIND)], affinity=pod_affinity_to(affinity_term(key=KIND))
+    )
+    result = cluster.batch(
+        leaders, app_pods(2, {"cpu": "500m"}, spread=[spread_over(KIND)], affinity=pod_affinity_to(affinity_term()))
+    )
     assert (sizes(result), left(result)) == ([1], ["leader-001", "web-000", "web-001"])
 
 
@@ -256,7 +279,7 @@ def test_pods_that_repel_each_other_never_share_a_host(repelling: str, larger: s
                 1,
                 {"cpu": "500m" if name == larger else "100m"},
                 app=name,
-                affinity=apart(to(other[name])) if name == repelling else None,
+                affinity=pod_anti_affinity_to(affinity_term(other[name])) if name == repelling else None,
             )
             for name in other
         ]
@@ -267,18 +290,18 @@ def test_pods_that_repel_each_other_never_share_a_host(repelling: str, larger: s
 def test_pods_that_repel_their_own_kind_get_a_host_each() -> None:
     """S-181, SCH-560"""
     cluster = PlannedCluster(node_pool(), node_and_claim("there", {"cpu": "8"}))
-    result = cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=apart(to())))
+    result = cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=pod_anti_affinity_to(affinity_term())))
     assert (existing(result), cluster.per_node()) == ({"there": 1}, [1, 1, 1, 1])
 
 
-@pytest.mark.parametrize("wished", [False, True], ids=["S-182", "S-182-preferred"])
-def test_a_pod_repelled_from_every_zone_waits(wished: bool) -> None:
+@pytest.mark.parametrize("preferred", [False, True], ids=["S-182", "S-182-preferred"])
+def test_a_pod_repelled_from_every_zone_waits(preferred: bool) -> None:
     there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ZONES]
-    term = to(key=ZONE)
-    own = apart(wished=[term]) if wished else apart(term)
+    term = affinity_term(key=ZONE)
+    own = pod_anti_affinity_to(preferred=[term]) if preferred else pod_anti_affinity_to(term)
     result = PlannedCluster(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))
-    assert left(result) == ([] if wished else ["db-000"])
-    if not wished:
+    assert left(result) == ([] if preferred else ["db-000"])
+    if not preferred:
         assert "for pod anti-affinity, key=topology.kubernetes.io/zone (counts = z1: 1, z2: 1, z3: 1," in details(
             result
         )
@@ -288,14 +311,21 @@ def test_a_pod_goes_to_the_zone_that_is_free_of_others() -> None:
     """SCH-561"""
     there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ("z1", "z3")]
     cluster = PlannedCluster(node_pool(), there)
-    assert left(cluster.batch(app_pods(3, {"cpu": "1"}, app="db", affinity=apart(to(key=ZONE))))) == []
+    assert (
+        left(cluster.batch(app_pods(3, {"cpu": "1"}, app="db", affinity=pod_anti_affinity_to(affinity_term(key=ZONE)))))
+        == []
+    )
     assert cluster.counts(app="db") == {"z2": 3}
 
 
-@pytest.mark.parametrize("wished", [False, True], ids=["S-183", "S-183-preferred"])
+@pytest.mark.parametrize("preferred", [False, True], ids=["S-183", "S-183-preferred"])
 @pytest.mark.parametrize("bound", [False, True], ids=["batch", "existing"])
-def test_pods_that_repel_others_from_every_zone_keep_them_waiting(bound: bool, wished: bool) -> None:
-    own = apart(wished=[to("s2", ZONE)]) if wished else apart(to("s2", ZONE))
+def test_pods_that_repel_others_from_every_zone_keep_them_waiting(bound: bool, preferred: bool) -> None:
+    own = (
+        pod_anti_affinity_to(preferred=[affinity_term("s2", ZONE)])
+        if preferred
+        else pod_anti_affinity_to(affinity_term("s2", ZONE))
+    )
     guards: list[object] = []
     for zone in ZONES:
         if bound:
@@ -303,14 +333,14 @@ def test_pods_that_repel_others_from_every_zone_keep_them_waiting(bound: bool, w
         else:
             guards += app_pods(1, {"cpu": "1"}, app="s1", prefix=zone, affinity=own, **at(zone))
     result = plan(node_pool(), guards, app_pods(1, {"cpu": "100m"}, app="s2"))
-    assert left(result) == ([] if wished else ["s2-000"])
-    assert categories(result) == (set() if wished else {"topology"})
+    assert left(result) == ([] if preferred else ["s2-000"])
+    assert categories(result) == (set() if preferred else {"topology"})
 
 
 def test_a_zone_each_for_pods_that_repel_their_own_kind() -> None:
     """S-184 differs from the reference, which places one per pass: zones are settled at once, so one pass serves three."""
     cluster = PlannedCluster(node_pool())
-    own = apart(to(key=ZONE))
+    own = pod_anti_affinity_to(affinity_term(key=ZONE))
     assert left(cluster.batch(app_pods(3, affinity=own))) == []
     assert cluster.counts() == {"z1": 1, "z2": 1, "z3": 1}
     result = cluster.batch(app_pods(3, prefix="late", affinity=own))
@@ -320,7 +350,7 @@ def test_a_zone_each_for_pods_that_repel_their_own_kind() -> None:
 def test_more_pods_than_zones_leave_some_waiting_at_once() -> None:
     """S-184"""
     cluster = PlannedCluster(in_zones("z1", "z2"))
-    result = cluster.batch(app_pods(3, affinity=apart(to(key=ZONE))))
+    result = cluster.batch(app_pods(3, affinity=pod_anti_affinity_to(affinity_term(key=ZONE))))
     assert (cluster.counts(), len(left(result))) == ({"z1": 1, "z2": 1}, 1)
 
 
@@ -328,7 +358,9 @@ def test_more_pods_than_zones_leave_some_waiting_at_once() -> None:
 def test_free_pods_leave_room_for_a_pod_that_repels_them(repelled_from: str) -> None:
     """SCH-561: zones count as taken by what is planned there, whoever is looked at first."""
     cluster = PlannedCluster(in_zones("z1", "z2"))
-    guard = app_pods(1, {"cpu": "1"}, app="guard", affinity=apart(to(key=ZONE)), **at(repelled_from))
+    guard = app_pods(
+        1, {"cpu": "1"}, app="guard", affinity=pod_anti_affinity_to(affinity_term(key=ZONE)), **at(repelled_from)
+    )
     assert left(cluster.batch(guard, app_pods(4, {"cpu": "100m"}))) == []
     assert set(cluster.counts(app="web")) == {"z1", "z2"} - {repelled_from}
 
@@ -353,10 +385,10 @@ _NAMED = LabelSelector(match_labels={labels.NAMESPACE_NAME: "other"})
 def test_whom_a_term_means_depends_on_namespaces(fields: dict[str, object], means: bool) -> None:
     """S-185, SCH-486: for those it wants near as for those it wants far."""
     there = [node_and_claim("a", {"cpu": "4"}), running("leader", "a", meta={"namespace": "other"})]
-    term = to(**fields)
-    follower = app_pods(1, {"cpu": "100m"}, app="db", affinity=beside(term))
+    term = affinity_term(**fields)
+    follower = app_pods(1, {"cpu": "100m"}, app="db", affinity=pod_affinity_to(term))
     assert existing(plan(node_pool(), there, follower)) == ({"a": 1} if means else {})
-    stranger = app_pods(1, {"cpu": "100m"}, app="db", affinity=apart(term))
+    stranger = app_pods(1, {"cpu": "100m"}, app="db", affinity=pod_anti_affinity_to(term))
     assert existing(plan(node_pool(), there, stranger)) == ({} if means else {"a": 1})
 
 
@@ -366,13 +398,17 @@ def test_whom_a_term_means_depends_on_namespaces(fields: dict[str, object], mean
 def test_preferred_affinity_yields_to_a_required_spread() -> None:
     """S-186"""
     cluster = PlannedCluster(node_pool())
-    result = cluster.batch(app_pods(3, spread=[even(HOST)], affinity=beside(wished=[to()])))
+    result = cluster.batch(
+        app_pods(3, spread=[spread_over(HOST)], affinity=pod_affinity_to(preferred=[affinity_term()]))
+    )
     assert (left(result), cluster.per_node()) == ([], [1, 1, 1])
 
 
 def test_near_in_the_zone_and_far_on_the_host_hold_together() -> None:
     cluster = PlannedCluster(node_pool())
-    both = affinity(pod_affinity=near(to(key=ZONE)), pod_anti_affinity=near(to(key=HOST)))
+    both = affinity(
+        pod_affinity=affinity_terms(affinity_term(key=ZONE)), pod_anti_affinity=affinity_terms(affinity_term(key=HOST))
+    )
     assert left(cluster.batch(app_pods(3, affinity=both))) == []
     assert (cluster.per_node(), list(cluster.counts().values())) == ([1, 1, 1], [3])
 
@@ -381,16 +417,19 @@ def test_terms_on_one_key_choose_a_domain_they_share() -> None:
     """SCH-520 Beyond: the reference lets each choose for itself and finds nothing when they differ."""
     there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "x")]
     cluster = PlannedCluster(node_pool(), there, running("three", "a", "y"))
-    both = affinity(pod_affinity=near(to("x", ZONE)), pod_anti_affinity=near(to("y", ZONE)))
+    both = affinity(
+        pod_affinity=affinity_terms(affinity_term("x", ZONE)),
+        pod_anti_affinity=affinity_terms(affinity_term("y", ZONE)),
+    )
     assert left(cluster.batch(app_pods(4, {"cpu": "1"}, affinity=both))) == []
     assert cluster.counts(app="web") == {"z2": 4}
 
 
 def test_a_spread_continues_in_the_domains_that_affinity_allows() -> None:
     """SCH-520: zones taken by pods that repel these are no choice, but still bound the skew."""
-    there = [full("a", "z3"), running("guard", "a", "guard", affinity=apart(to(key=ZONE)))]
+    there = [full("a", "z3"), running("guard", "a", "guard", affinity=pod_anti_affinity_to(affinity_term(key=ZONE)))]
     cluster = PlannedCluster(node_pool(), there)
-    result = cluster.batch(app_pods(4, {"cpu": "1"}, spread=[even()]))
+    result = cluster.batch(app_pods(4, {"cpu": "1"}, spread=[spread_over()]))
     assert (cluster.counts(app="web"), len(left(result))) == ({"z1": 1, "z2": 1}, 2)
 
 
@@ -398,7 +437,7 @@ def test_tolerating_more_than_others_opens_more_zones() -> None:
     """SCH-481 Beyond: the reference shares one group, and its first pod's tolerations decide for all."""
     closed = node_pool("closed", labels={ZONE: "z2"}, template={"taints": (pool_taint("closed"),)})
     cluster = PlannedCluster(node_pool("open", labels={ZONE: "z1"}), closed)
-    own = apart(to(key=ZONE))
+    own = pod_anti_affinity_to(affinity_term(key=ZONE))
     result = cluster.batch(
         app_pods(1, {"cpu": "1"}, prefix="plain", affinity=own),
         app_pods(1, {"cpu": "500m"}, prefix="tolerant", affinity=own, tolerations=(tolerating("closed"),)),
@@ -413,8 +452,8 @@ def test_tolerating_more_than_others_opens_more_zones() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        pytest.param(beside(wished=[to()]), [4], id="near"),
-        pytest.param(apart(wished=[to()]), [1, 1, 1, 1], id="far"),
+        pytest.param(pod_affinity_to(preferred=[affinity_term()]), [4], id="near"),
+        pytest.param(pod_anti_affinity_to(preferred=[affinity_term()]), [1, 1, 1, 1], id="far"),
     ],
 )
 def test_preferred_affinity_holds_where_it_can(own: Affinity, expected: list[int]) -> None:
@@ -428,7 +467,7 @@ def test_preferred_affinity_holds_where_it_can(own: Affinity, expected: list[int
 def test_preferred_anti_affinity_leaves_no_pod_out(limit: int) -> None:
     """SCH-250c"""
     cluster = PlannedCluster(node_pool(limits={"nodes": limit}))
-    result = cluster.batch(app_pods(4, affinity=apart(wished=[to()])))
+    result = cluster.batch(app_pods(4, affinity=pod_anti_affinity_to(preferred=[affinity_term()])))
     assert (left(result), len(result.new_claims)) == ([], limit)
 
 
@@ -436,7 +475,9 @@ def test_preferred_anti_affinity_leaves_no_pod_out(limit: int) -> None:
 def test_preferred_affinity_is_dropped_when_the_domain_is_full(key: str) -> None:
     """SCH-250b"""
     cluster = PlannedCluster(in_zones("z1", "z2"), full("old", "z1"), running("leader", "old"))
-    result = cluster.batch(app_pods(2, {"cpu": "1"}, app="db", affinity=beside(wished=[to(key=key)])))
+    result = cluster.batch(
+        app_pods(2, {"cpu": "1"}, app="db", affinity=pod_affinity_to(preferred=[affinity_term(key=key)]))
+    )
     assert left(result) == []
     if key == ZONE:
         assert cluster.counts(app="db") == {"z1": 2}
@@ -446,7 +487,7 @@ def test_of_two_preferred_affinities_that_exclude_each_other_the_heavier_is_rela
     """SCH-250b: as in the reference, so that the lighter one is kept."""
     there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "y")]
     cluster = PlannedCluster(node_pool(), there)
-    own = beside(wished=[to("x", ZONE), to("y", ZONE)])
+    own = pod_affinity_to(preferred=[affinity_term("x", ZONE), affinity_term("y", ZONE)])
     assert left(cluster.batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))) == []
     assert cluster.domain_of("db-000") == "z1"
 
@@ -457,14 +498,14 @@ def test_of_two_preferred_affinities_that_exclude_each_other_the_heavier_is_rela
 @pytest.mark.parametrize(
     "terms",
     [
-        pytest.param((to(key=ZONE), to(key=ZONE)), id="twice"),
-        pytest.param((to(key=ZONE), to(key=KIND)), id="zone-and-capacity-type"),
-        pytest.param((to(key=ZONE), to(key=HOST)), id="zone-and-host"),
+        pytest.param((affinity_term(key=ZONE), affinity_term(key=ZONE)), id="twice"),
+        pytest.param((affinity_term(key=ZONE), affinity_term(key=KIND)), id="zone-and-capacity-type"),
+        pytest.param((affinity_term(key=ZONE), affinity_term(key=HOST)), id="zone-and-host"),
     ],
 )
 def test_several_terms_about_one_app_hold_at_once(terms: Sequence[PodAffinityTerm]) -> None:
     cluster = PlannedCluster(node_pool())
-    assert left(cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=beside(*terms)))) == []
+    assert left(cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=pod_affinity_to(*terms)))) == []
     assert (len(cluster.counts()), len(cluster.counts(KIND))) == (1, 1)
 
 
@@ -472,7 +513,7 @@ def test_an_affinity_group_starts_in_the_cheapest_zone() -> None:
     """SCH-556 Beyond"""
     sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 1.0)]
     types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
-    result = plan(node_pool(), app_pods(3, affinity=beside(to(key=ZONE))), types=types)
+    result = plan(node_pool(), app_pods(3, affinity=pod_affinity_to(affinity_term(key=ZONE))), types=types)
     assert asked(result, ZONE) == [("In", ("z2",))]
 
 
@@ -481,5 +522,5 @@ def test_of_zones_with_equal_counts_the_cheapest_is_first() -> None:
     sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 3.0), offering("on-demand", "z3", 1.0)]
     types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
     cluster = PlannedCluster(node_pool(), types=types)
-    cluster.batch(app_pods(5, spread=[even()]))
+    cluster.batch(app_pods(5, spread=[spread_over()]))
     assert cluster.counts() == {"z1": 2, "z2": 1, "z3": 2}

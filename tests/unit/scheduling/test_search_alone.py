@@ -23,7 +23,7 @@ from karpenter.scheduling.scheduling_passes import SEARCH_ONLY_FROM, SchedulingP
 from karpenter.scheduling.solution import Solution
 from support.builders import left, node_pool, plan, pod
 from support.instance_types import inc, offering, shape
-from support.topology_builders import app_pods, beside, even, to
+from support.topology_builders import affinity_term, app_pods, pod_affinity_to, spread_over
 
 _ZONES = [offering("on-demand", f"z{number}", 1.0) for number in range(2)]
 _FULL = [shape("one", {"cpu": 4, "memory": "16Gi", "pods": 20}, _ZONES, overhead={})]
@@ -110,7 +110,7 @@ def test_zones_are_not_balanced_once_more_where_each_has_many_nodes(
         return run(self, *arguments)
 
     monkeypatch.setattr(SchedulingPasses, "_run_pass", noting)
-    pods = app_pods(count, {"cpu": "4"}, spread=[even(labels.ZONE)])
+    pods = app_pods(count, {"cpu": "4"}, spread=[spread_over(labels.ZONE)])
     assert left(plan(node_pool(), pods, types=_FULL)) == []
     assert orders.count("BALANCED") + 1 == passes
 
@@ -163,7 +163,11 @@ def test_a_classic_packing_that_is_finished_below_a_search_is_the_classic_packin
         return pack(self, result)
 
     monkeypatch.setattr(SchedulingPasses, "_pack", noting)
-    followers = app_pods(5, {"cpu": "1"}, app="follower", prefix="f", affinity=beside(to("web"))) if together else []
+    followers = (
+        app_pods(5, {"cpu": "1"}, app="follower", prefix="f", affinity=pod_affinity_to(affinity_term("web")))
+        if together
+        else []
+    )
     own = [*app_pods(40, {"cpu": "700m"}), *app_pods(20, {"cpu": "3"}, prefix="large")]
     plan(node_pool(limits=limits) if limits else node_pool(), own, followers, types=inc(8))
     assert compared

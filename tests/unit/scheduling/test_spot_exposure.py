@@ -121,7 +121,7 @@ def test_nodes_of_other_pools_and_those_leaving_do_not_count() -> None:
 
 
 def test_pods_bound_to_a_zone_stay_there_and_the_plan_says_so() -> None:
-    """No other type, no other zone: the wish gives way."""
+    """No other type, no other zone: the preference gives way."""
     waiting = pods(6, ALONE, affinity=where(labels.ZONE, "In", "z1"))
     solution = plan(node_pool("np", SPOT), waiting, types=[sold("a", 0.10, 0.11)])
     assert places(solution) == {("a", "z1"): 6}

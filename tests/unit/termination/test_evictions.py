@@ -125,7 +125,7 @@ async def test_pods_leave_their_node_the_cheapest_first(cluster: VirtualCluster)
     await cluster.running("d-cheap", "node-c", meta={"annotations": {DELETION_COST_ANNOTATION: "-1000000"}})
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(3)
-    assert [write.name for write in cluster.wire.writes if write.verb == "evict"] == [
+    assert [write.name for write in cluster.connection.writes if write.verb == "evict"] == [
         "d-cheap",
         "c-plain",
         "b-high",
@@ -319,7 +319,7 @@ async def test_a_pod_gets_an_event_about_the_effect_of_its_annotation(
     await asyncio.sleep(30)
     (event,) = await cluster.events(reason, "busy")
     assert event.type == type_
-    evicted = [write.name for write in cluster.wire.writes if write.verb == "evict"]
+    evicted = [write.name for write in cluster.connection.writes if write.verb == "evict"]
     assert evicted == ([] if value == "1h" else ["busy"])
 
 

@@ -244,7 +244,7 @@ async def test_critical_pods_stay_while_the_workload_is_forced_at_the_deadline(
     await cluster.running("web", "node-c", meta={"annotations": PROTECTED}, termination_grace_period_seconds=120)
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(190)
-    deleted = [write.name for write in cluster.wire.writes if str(write) == "delete Pod"]
+    deleted = [write.name for write in cluster.connection.writes if str(write) == "delete Pod"]
     assert deleted == ["web"]
     assert evicted(cluster) == []
     await cluster.gone("web")
@@ -270,7 +270,7 @@ async def test_an_eviction_that_met_another_pod_is_dropped_silently(cluster: Vir
     """DIS-S303"""
     await ready(cluster)
     await cluster.running("busy", "node-c")
-    cluster.wire.refuse = refusing(lambda: error, 100, "evict Pod")  # type: ignore[arg-type,return-value]
+    cluster.connection.refuse = refusing(lambda: error, 100, "evict Pod")  # type: ignore[arg-type,return-value]
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(0.5)
     assert await cluster.events("Evicted") == []
@@ -287,7 +287,7 @@ async def test_an_eviction_that_fails_is_said_and_tried_again(cluster: VirtualCl
     """A missing permission would otherwise hold nodes without a word."""
     await ready(cluster)
     await cluster.running("busy", "node-c")
-    cluster.wire.refuse = refusing(lambda: error, 3, "evict Pod")  # type: ignore[arg-type,return-value]
+    cluster.connection.refuse = refusing(lambda: error, 3, "evict Pod")  # type: ignore[arg-type,return-value]
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(5)
     assert any(str(error) in event.message for event in await cluster.events("FailedDraining"))
@@ -307,7 +307,7 @@ async def test_refused_evictions_are_tried_with_growing_pauses(cluster: VirtualC
             asked.append(cluster.elapsed)
             raise TooManyRequests("budget")
 
-    cluster.wire.refuse = refuse  # type: ignore[assignment]
+    cluster.connection.refuse = refuse  # type: ignore[assignment]
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(120)
     pauses = [later - earlier for earlier, later in pairwise(asked)]
@@ -351,10 +351,10 @@ async def test_a_pod_that_takes_too_long_is_deleted_again_with_less_time(cluster
     await asyncio.sleep(1)
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3)
-    graces = [write.body["grace_period_seconds"] for write in cluster.wire.writes if str(write) == "delete Pod"]
+    graces = [write.body["grace_period_seconds"] for write in cluster.connection.writes if str(write) == "delete Pod"]
     assert len(graces) == 1
     assert 290 <= graces[0] <= 300
-    (deletion,) = [write.body for write in cluster.wire.writes if str(write) == "delete Pod"]
+    (deletion,) = [write.body for write in cluster.connection.writes if str(write) == "delete Pod"]
     assert deletion["uid"] == (await cluster.kube.get(kinds.POD, "slow", "default")).metadata.uid
     assert cluster.counted("pods_drained_total", reason="Forceful Termination") == 1
     (line,) = cluster.lines("deleting pod")
@@ -376,7 +376,7 @@ async def test_a_missed_deadline_still_leaves_a_pod_one_second(cluster: VirtualC
     await cluster.kube.patch(kinds.NODE_CLAIM, "c", note)
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3)
-    graces = {write.body["grace_period_seconds"] for write in cluster.wire.writes if str(write) == "delete Pod"}
+    graces = {write.body["grace_period_seconds"] for write in cluster.connection.writes if str(write) == "delete Pod"}
     assert graces == {1}
     assert (await cluster.get_claim()).metadata.annotations[labels.TERMINATION_TIMESTAMP] == past
 
@@ -412,12 +412,12 @@ async def test_a_forced_deletion_that_fails_does_not_hold_up_the_others(cluster:
         if str(write) == "delete Pod" and write.name == "one":  # type: ignore[attr-defined]
             raise ServerUnavailable("broken", status=500)
 
-    cluster.wire.refuse = refuse  # type: ignore[assignment]
+    cluster.connection.refuse = refuse  # type: ignore[assignment]
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3)
-    deleted = [write.name for write in cluster.wire.writes if str(write) == "delete Pod"]
+    deleted = [write.name for write in cluster.connection.writes if str(write) == "delete Pod"]
     assert deleted == ["two"]
-    cluster.wire.refuse = lambda write: None
+    cluster.connection.refuse = lambda write: None
     await asyncio.sleep(2)
-    deleted = [write.name for write in cluster.wire.writes if str(write) == "delete Pod"]
+    deleted = [write.name for write in cluster.connection.writes if str(write) == "delete Pod"]
     assert "one" in deleted

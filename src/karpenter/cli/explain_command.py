@@ -173,8 +173,9 @@ def _first_pod_of(objects: ClusterObjects, namespace: str, workload: explain_sub
     pods = explain_subjects.pods_of_workload(objects.pods, namespace, workload)
     if not pods:
         where = "cluster" if objects.from_cluster else "input"
+        hint = _namespace_hint(explain_subjects.namespaces_of_workload(objects.pods, workload))
         terminal.exit_with_error(
-            f"no pod of {workload.kind} {namespace}/{workload.name} in the {where}", terminal.WRONG_INPUT
+            f"no pod of {workload.kind} {namespace}/{workload.name} in the {where}{hint}", terminal.WRONG_INPUT
         )
     terminal.print_error(f"{workload.kind} {workload.name} has {len(pods)} pods; this is {pods[0].metadata.name}")
     return pods[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from karpenter.cli.terminal import WrongInput
-from karpenter.model.pods import controller_of
+from karpenter.model.pods import controller_of, is_finished
 
 if TYPE_CHECKING:
     from karpenter.api.core import Pod
@@ -48,9 +48,14 @@ def parse_subject(words: Sequence[str]) -> Subject:
 
 
 def pods_of_workload(pods: Sequence[Pod], namespace: str, workload: Subject) -> list[Pod]:
-    """The pods that a workload owns, those without a node first, then by name."""
+    """The pods that a workload owns: those without a node first, those that have finished last, then by name."""
     owned = [pod for pod in pods if pod.metadata.namespace == namespace and _is_owned(pod, workload)]
-    return sorted(owned, key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name))
+    return sorted(owned, key=lambda pod: (is_finished(pod), bool(pod.spec.node_name), pod.metadata.name))
+
+
+def namespaces_of_workload(pods: Sequence[Pod], workload: Subject) -> list[str]:
+    """The namespaces that have pods of a workload of this kind and name, sorted."""
+    return sorted({pod.metadata.namespace for pod in pods if _is_owned(pod, workload)})
 
 
 def _is_owned(pod: Pod, workload: Subject) -> bool:

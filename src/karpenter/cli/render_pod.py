@@ -88,10 +88,15 @@ def headline(explanation: PodExplanation) -> str:
     if explanation.placed is not None:
         when = placed_when_message(explanation.placed)
         return f"fits on existing or in-flight node {explanation.placed.node_name}{when}"
-    node = explanation.pod.spec.node_name
-    return (
-        f"is bound to node {node} and stays there" if node else f"not planned for: {_why_not_pending(explanation.pod)}"
-    )
+    pod = explanation.pod
+    return _where_it_stays(pod) if pod.spec.node_name else f"not planned for: {_why_not_pending(pod)}"
+
+
+def _where_it_stays(pod: Pod) -> str:
+    node = pod.spec.node_name
+    if pods.is_finished(pod):
+        return f"has finished on node {node}: {pod.status.phase}"
+    return f"is being deleted on node {node}" if not pods.is_active(pod) else f"is bound to node {node} and stays there"
 
 
 def _node_claim_text(claim: NewNodeClaim) -> str:

@@ -137,6 +137,21 @@ def test_a_pod_nothing_is_planned_for_is_told_why(
     assert expected in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("metadata", "phase", "expected"),
+    [
+        ({}, "Succeeded", "Pod default/web has finished on node n: Succeeded"),
+        ({}, "Failed", "Pod default/web has finished on node n: Failed"),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "Running", "Pod default/web is being deleted on node n"),
+    ],
+)
+def test_a_pod_that_stays_nowhere_is_not_said_to_stay(
+    metadata: Json, phase: str, expected: str, explain: Explain, written: Written
+) -> None:
+    over = {**pod(nodeName="n"), "metadata": {"name": "web", **metadata}, "status": {"phase": phase}}
+    assert explain("web", "-f", written("a.json", pool(), existing(), over)).stdout.startswith(expected)
+
+
 def test_a_pod_no_scheduler_has_refused_yet_is_told_so(explain: Explain, written: Written) -> None:
     looked_at = {**pod(), "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "Unknown"}]}}
     assert (

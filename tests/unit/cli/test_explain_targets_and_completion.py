@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from karpenter.api.core import Pod
 from karpenter.cli import main
-from karpenter.cli.explain_subjects import Subject, parse_subject
+from karpenter.cli.explain_subjects import Subject, parse_subject, pods_of_workload
 from karpenter.cli.terminal import WrongInput
+from support.builders import owner, pod, replaced
 from support.manifest_builders import pool
 
 WORKLOADS = {
@@ -70,6 +72,29 @@ def test_a_workload_stands_for_its_first_pod_without_a_node(
     assert outcome.stdout.startswith("Pod default/w-")
     absent = CliRunner().invoke(main.app, ["explain", f"{kind}/v", "-f", str(file), "--instance-types", str(types)])
     assert (absent.exit_code, absent.stderr.splitlines()[-1]) == (2, f"no pod of {name} default/v in the input")
+
+
+def of_job(name: str, phase: str, **spec: object) -> Pod:
+    """A pod of Job ``nightly-1``."""
+    made = pod(name, {"cpu": "1"}, meta={"namespace": "shop", "owner_references": (owner("Job", "nightly-1"),)}, **spec)
+    return replaced(made, status=replaced(made.status, phase=phase))
+
+
+def test_a_workload_stands_for_a_finished_pod_only_where_all_have_finished() -> None:
+    over, runs = of_job("a", "Succeeded", node_name="n"), of_job("b", "Running", node_name="n")
+    waits = of_job("c", "Pending")
+    found = pods_of_workload([over, runs, waits], "shop", Subject("CronJob", "nightly"))
+    assert [each.metadata.name for each in found] == ["c", "b", "a"]
+
+
+def test_a_workload_of_another_namespace_is_named_with_it(written: Callable[..., Path]) -> None:
+    metadata = {"name": "w", "namespace": "shop"}
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "a", "image": "pause"}]}}
+    spec = {"selector": {"matchLabels": {"app": "w"}}, "replicas": 1, "template": template}
+    workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    outcome = CliRunner().invoke(main.app, ["explain", "deployment/w", "-f", str(written("a.json", pool(), workload))])
+    line = "no pod of Deployment default/w in the input; there is one of that name with -n shop"
+    assert (outcome.exit_code, outcome.stderr.splitlines()[-1]) == (2, line)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from karpenter.api.core import PodSpec
 from karpenter.model.labels import ZONE
+from karpenter.simulator.pod_rules import NeighbourRule, SpreadRule, pod_affinity
 from karpenter.simulator.workload import (
     PodLife,
     WorkloadPodTemplate,
@@ -42,7 +43,10 @@ WorkloadName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?
 class LoadGenerator(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", tag_field="kind"
 ):
-    """What all generators share: the name of the workload, what its pods request, and where they may run."""
+    """What all generators share: the name of the workload, what its pods request, and where they may run.
+
+    ``pod_affinity`` and ``pod_anti_affinity``: the pods that they are beside, and those they are apart from.
+    """
 
     name: WorkloadName
     cpu: str = "500m"
@@ -50,6 +54,9 @@ class LoadGenerator(
     gpus: Count = 0
     node_selector: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    topology_spread_constraints: list[SpreadRule] = []
+    pod_affinity: list[NeighbourRule] = []
+    pod_anti_affinity: list[NeighbourRule] = []
 
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """The pods that arrive within the duration."""
@@ -58,7 +65,12 @@ class LoadGenerator(
     def template(self) -> WorkloadPodTemplate:
         """What the pods look like."""
         requests = {"cpu": self.cpu, "memory": self.memory} | ({"nvidia.com/gpu": str(self.gpus)} if self.gpus else {})
-        return WorkloadPodTemplate(self.name, requests, PodSpec(node_selector=self.node_selector), self.annotations)
+        spec = PodSpec(
+            node_selector=self.node_selector,
+            affinity=pod_affinity(self.name, self.pod_affinity, self.pod_anti_affinity),
+            topology_spread_constraints=tuple(rule.constraint(self.name) for rule in self.topology_spread_constraints),
+        )
+        return WorkloadPodTemplate(self.name, requests, spec, self.annotations)
 
     def random(self, seed: int) -> random.Random:
         """The generator's own random numbers."""

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -77,6 +78,24 @@ def _check(scenario: Scenario, source: str, content: bytes) -> None:
             except quantity.QuantityError as error:
                 line = line_of(root, f"$.workloads[{index}].{member}")
                 raise WorkloadError(f"{source}: line {line}: {member}: {error}") from None
+    _check_neighbours(scenario.workloads, names, source, root)
+
+
+def _check_neighbours(
+    workloads: Sequence[AnyGenerator], names: Collection[str], source: str, root: yaml.Node | None
+) -> None:
+    """Workloads that pods are to be beside, or apart from, must be in the scenario."""
+    for index, generator in enumerate(workloads):
+        for member, rules in (
+            ("podAffinity", generator.pod_affinity),
+            ("podAntiAffinity", generator.pod_anti_affinity),
+        ):
+            for number, rule in enumerate(rules):
+                if rule.workload and rule.workload not in names:
+                    line = line_of(root, f"$.workloads[{index}].{member}[{number}].workload")
+                    raise WorkloadError(
+                        f"{source}: line {line}: {member}: there is no workload {rule.workload!r} in it"
+                    )
 
 
 def read_world(path: Path) -> World:

@@ -7,6 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from karpenter.simulator.workload import MONDAY, PodLife, Workload, WorkloadPodT
 from karpenter.simulator.workload_player import WorkloadPlayer
 from support.fault_week import TYPES
 from support.manifest_builders import Json, pod, pool, type_of
+from support.snapshot_builders import claim, node, running
 
 _HOUR = 3600
 _TYPES_FILE = "types.json"
@@ -135,6 +137,22 @@ def test_the_pods_of_a_running_cluster_are_simulated_with_its_nodepools(tmp_path
     assert report["waiting"]["arrivals"]["pods"] == 4
     assert report["waiting"]["stillWaiting"] == 0
     assert report["cost"]["usd"] >= report["cost"]["lowerBoundUsd"] > 0
+
+
+def test_a_study_of_a_running_cluster_begins_with_its_nodes_as_old_as_they_are(
+    tmp_path: Path, cluster: MemoryServer
+) -> None:
+    """By the clock of this machine: of two NodeClaims that live three hours the older one has half an hour left."""
+    now = datetime.now(UTC)
+    old = node("old", created=f"{now - timedelta(hours=2, minutes=30):%Y-%m-%dT%H:%M:%SZ}")
+    young = node("young", created=f"{now - timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}")
+    claims = [claim(each, expireAfter="3h") for each in (old, young)]
+    never = pool(disruption={"consolidateAfter": "Never"})
+    cluster.load_objects([never, old, young, *claims, running("o", "old"), running("y", "young")])
+    report = simulated(tmp_path, "--from-cluster", "--pattern", "steady", "--days", "0.08")
+    assert (report["start"]["nodes"], report["start"]["runningPods"]) == (2, 2)
+    assert report["start"]["usdPerHour"] == 0.7
+    assert [event["node"] for event in report["events"] if event["event"] == "ended"] == ["old"]
 
 
 def named(kind: str, name: str, namespace: str, spec: Json, api_version: str) -> Json:

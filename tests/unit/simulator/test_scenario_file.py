@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+from karpenter.api.meta import LabelSelector
 from karpenter.model import quantity
 from karpenter.simulator.scenario_file import packaged_scenarios, read_scenario, scenario_schema, scenario_workload
 from karpenter.simulator.workload import Workload, WorkloadError
@@ -149,6 +150,10 @@ def test_packaged_scenarios_are_read_and_agree_with_the_schema(name: str) -> Non
             "workloads:\n- {kind: drips, name: a}\n- {kind: drips, name: a}\n",
             "line 3: a workload 'a' stands in it already",
         ),
+        (
+            "workloads:\n- kind: drips\n  name: a\n  podAffinity: [{topologyKey: zone, workload: b}]\n",
+            "line 4: podAffinity: there is no workload 'b' in it",
+        ),
         ("workloads: [\n", "line 2: cannot be read as YAML"),
         ("", "nothing in it; expected a YAML object with the fields workloads, "),
         ("workload: []\n", "line 1: there is no field 'workload'; the fields are workloads, world, days"),
@@ -160,6 +165,40 @@ def test_a_bad_scenario_is_refused_with_the_line(tmp_path: Path, text: str, comp
     with pytest.raises(WorkloadError) as error:
         read_scenario(str(file))
     assert str(error.value).startswith(f"{file}: {complaint}")
+
+
+def test_pods_say_what_they_ask_of_pods_of_their_own_and_of_other_workloads(tmp_path: Path) -> None:
+    text = """
+workloads:
+  - {kind: drips, name: cache}
+  - kind: rollOuts
+    name: web
+    topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}]
+    podAntiAffinity: [{topologyKey: kubernetes.io/hostname}]
+    podAffinity: [{topologyKey: topology.kubernetes.io/zone, workload: cache, weight: 50}]
+"""
+    (tmp_path / "s.yaml").write_text(text)
+    scenario = read_scenario(str(tmp_path / "s.yaml"))
+    jsonschema.validate(yaml.safe_load(text), scenario_schema())
+    workload = scenario_workload(scenario, "s", 1, 0.1)
+    web = next(life.template.pod("web") for life in workload.pods if life.template.workload == "web")
+    (spread,) = web.spec.topology_spread_constraints
+    assert (spread.max_skew, spread.when_unsatisfiable) == (1, "ScheduleAnyway")
+    assert spread.label_selector == LabelSelector(match_labels={"app": "web"})
+    assert web.metadata.labels["app"] == "web"
+    affinity = web.spec.affinity
+    assert affinity is not None
+    assert affinity.pod_anti_affinity is not None
+    assert affinity.pod_affinity is not None
+    (apart,) = affinity.pod_anti_affinity.required
+    assert (apart.topology_key, apart.label_selector) == ("kubernetes.io/hostname", spread.label_selector)
+    (beside,) = affinity.pod_affinity.preferred
+    assert (beside.weight, beside.pod_affinity_term.label_selector) == (
+        50,
+        LabelSelector(match_labels={"app": "cache"}),
+    )
+    cache = next(life.template for life in workload.pods if life.template.workload == "cache")
+    assert (cache.spec.affinity, cache.spec.topology_spread_constraints) == (None, ())
 
 
 def test_an_unknown_name_lists_the_packaged_scenarios() -> None:

@@ -156,6 +156,19 @@ def test_the_same_seed_gives_the_same_report_byte_for_byte(arguments: list[str],
     assert report("2") != first
 
 
+@pytest.mark.parametrize(
+    ("rules", "nodes"), [("", 1), (", podAntiAffinity: [{topologyKey: kubernetes.io/hostname}]", 3)]
+)
+def test_pods_of_a_scenario_that_must_be_apart_are_on_nodes_of_their_own(
+    tmp_path: Path, arguments: list[str], rules: str, nodes: int
+) -> None:
+    path = tmp_path / "apart.yaml"
+    generator = f"{{kind: rollOuts, name: web, replicas: 3, everyHours: 10000, cpu: 100m{rules}}}"
+    path.write_text(f"days: 0.01\nworkloads:\n  - {generator}\n")
+    report = json.loads(run(*arguments, "--scenario", str(path), "-o", "json").stdout)["reports"][0]
+    assert (report["nodes"]["launched"], report["waiting"]["stillWaiting"]) == (nodes, 0)
+
+
 def test_the_page_says_how_long_a_short_study_was(arguments: list[str], drips: str) -> None:
     assert run(*arguments, "--scenario", drips).stdout.startswith("drips: 0.012 days, seed 1\n")
 

@@ -99,7 +99,7 @@ def test_without_spot_capacity_the_same_claims_become_on_demand_instances(
 
 @pytest.mark.parametrize("nomination", ways())
 def test_pods_of_lost_instances_get_new_nodes(cluster: WorkloadCluster, start: Start) -> None:
-    """OPS-090, DIS-503: and nobody else's instance goes."""
+    """OPS-090, DIS-503: and no other instance goes."""
     start("{}")
     cluster.deploy(_PODS)
     before = cluster.until_running(_PODS)
@@ -130,13 +130,13 @@ def test_instances_a_script_loses_are_replaced(cluster: WorkloadCluster, start: 
 def test_a_claim_whose_instance_is_gone_and_whose_node_is_silent_is_collected(
     cluster: WorkloadCluster, start: Start
 ) -> None:
-    """OPS-090: nobody takes the Node away here, as where no cloud controller does."""
+    """OPS-090: no component removes the Node here, as in a cluster without cloud controller."""
     start("{}")
     cluster.deploy(_PODS)
     before = cluster.until_running(_PODS)
     gone = before.instances[0]
     name = gone.node_name
-    # Without this label the stand-in takes the Node for somebody else's and leaves it alone.
+    # Without this label the stand-in ignores the Node.
     cluster.patch(kinds.NODE, name, {"metadata": {"labels": {"kwok.x-k8s.io/node": None}}})
     cluster.plane.request("DELETE", kinds.CONFIG_MAP.path("kube-system", name))
     silent = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}

@@ -1,4 +1,4 @@
-"""The console of the controller on a real control plane: the API server says who somebody is and what they may see and do."""
+"""The console of the controller on a real control plane: the API server authenticates users and says what they may see and do."""
 
 from __future__ import annotations
 

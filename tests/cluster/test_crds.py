@@ -91,7 +91,7 @@ _LOOSER = "looser.example"
 
 
 def _looser_group(schema: Json | None = None) -> Json:
-    """The CRD of NodePools under another group, so that nobody else is disturbed when its schema changes.
+    """The CRD of NodePools under another group, so that a change of its schema affects no other test.
 
     It has the stored version alone: nobody converts objects of that group.
     """

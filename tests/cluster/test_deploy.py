@@ -143,7 +143,7 @@ async def test_a_claim_that_holds_up_its_pools_deletion_takes_the_right_to_final
 
 
 def grant(plane: ControlPlane, name: str, rules: list[Json]) -> None:
-    """Let the user nobody do what the rules say."""
+    """Give the user ``nobody`` the rights of these rules."""
     role: Json = {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
     plane.apply(role, binding(name, "nobody", name))
 

@@ -219,7 +219,7 @@ def test_a_volume_holds_the_instance_until_it_is_detached(claim_with_node: Claim
 
 
 def test_a_pod_held_by_a_finalizer_is_named_with_it(claim_with_node: ClaimWithNode, plane: ControlPlane) -> None:
-    """DIS-010: named once its grace period is over, not waited for a minute later; here somebody lets it go before."""
+    """DIS-010: named once its grace period is over, ignored a minute later; here the finalizer is removed before."""
     pod = claim_with_node.pod("held", metadata={"finalizers": ["example.com/hold"]})
     claim_with_node.delete()
     claim_with_node.until_held("Drained", "held by finalizer example.com/hold: pod default/held")

@@ -78,7 +78,7 @@ def held(cluster: WorkloadCluster) -> NodeClaim:
 
 
 def check_held(cluster: WorkloadCluster, claim: NodeClaim) -> None:
-    """Every pod runs and the claim is still there: nobody let its pod go, for which an instance is kept ready."""
+    """Every pod runs and the claim still exists: its pod was not evicted, for which an instance is kept ready."""
 
     def lacking() -> str:
         observation = cluster.observe()

@@ -170,7 +170,7 @@ def nothing_is_left(plane: ControlPlane) -> bool:
 
 
 def journey(account: Account, running: Controller) -> None:
-    """A node for each pod; a claim and a Node are deleted by hand and drained; nobody needs a node any more."""
+    """A node for each pod; a claim and a Node are deleted by hand and drained; at last no node is needed."""
     plane = account.plane
     running.until(running.is_ready, "become ready")
     plane.apply(web(PODS))

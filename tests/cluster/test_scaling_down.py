@@ -1,4 +1,4 @@
-"""A cluster scaled down to less than half, on a real control plane: it becomes cheap again without restarting everybody.
+"""A cluster scaled down to less than half, on a real control plane: it becomes cheap again without restarting every pod.
 
 Thirty Deployments of pods of thirty sizes, and nodes of any size at EC2's prices, so that a few large ones hold everything.
 Which pods go is the ReplicaSet controller's choice, where they run the scheduler's.

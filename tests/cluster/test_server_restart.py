@@ -1,4 +1,4 @@
-"""What a client sees of a server that goes away while somebody keeps writing: nothing is lost, nothing comes twice.
+"""A client and a server that restarts while objects are written: no event is lost, none comes twice.
 
 The client runs on an event loop in a thread of its own, so that it goes on while the test stops and starts the server.
 """
@@ -124,7 +124,7 @@ class Work:
 
 
 async def surely(do: Callable[[], Awaitable[R]]) -> R:
-    """What anybody does who looks at the world again after a failure."""
+    """List again after a failure, as any client does."""
     while True:
         try:
             return await do()

@@ -127,7 +127,7 @@ def replaced(line: str) -> str:
 
 
 def stage(page: Path) -> Iterator[Json]:
-    """What a page begins with: an installation; before a removal also a node of ours that nobody watches any more."""
+    """What a page begins with: an installation; before a removal also a node of ours without a controller."""
     for name in ("karpenter", "team-a"):
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "somebody", "namespace": "default"}}

@@ -451,7 +451,7 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def _signing_key() -> str:
-    """A fresh P-256 private key in PEM (SEC 1). The public half is left out: whoever reads it derives it."""
+    """A fresh P-256 private key in PEM (SEC 1). The public half is left out: readers derive it."""
     order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
     scalar = (secrets.randbelow(order - 1) + 1).to_bytes(32, "big")
     curve = bytes.fromhex("a00a06082a8648ce3d030107")

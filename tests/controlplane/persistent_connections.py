@@ -46,7 +46,7 @@ class PersistentConnections:
         return self._call_on(self._new(), method, path, body, headers, seconds)
 
     def close(self) -> None:
-        """Close connections that nobody uses now."""
+        """Close connections that are not in use."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()

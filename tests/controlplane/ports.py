@@ -20,7 +20,7 @@ _PORTS = range(17_000, 32_000)
 
 
 def free_port(counter: Path | None = None) -> int:
-    """A port nobody listens on, on any address, and none of the last 15 000 callers got. ``OSError``: all are taken."""
+    """A port that no process listens on, on any address, and none of the last 15 000 callers got. ``OSError``: all are taken."""
     for port in _numbers(counter or Path(gettempdir(), f"karpenter-test-ports-{os.getuid()}")):
         if _is_free(port):
             return port

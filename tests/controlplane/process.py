@@ -95,7 +95,7 @@ class Controller:
             time.sleep(_POLL_SECONDS)
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Status and body its probe port answers (``/healthz``, ``/readyz``); 0 where nobody answers."""
+        """Status and body its probe port answers (``/healthz``, ``/readyz``); 0 without an answer."""
         return _fetch(self._ports["HEALTH_PROBE_PORT"], path)
 
     def is_ready(self) -> bool:
@@ -103,11 +103,11 @@ class Controller:
         return self.probe("/readyz")[0] == 200
 
     def metrics(self) -> Samples:
-        """Its metrics now. ``ConnectionError`` where nobody answers."""
+        """Its metrics now. ``ConnectionError`` without an answer."""
         return scraped(self._ports["METRICS_PORT"])
 
     def exposition(self) -> str:
-        """The body of its metrics endpoint now. ``ConnectionError`` where nobody answers."""
+        """The body of its metrics endpoint now. ``ConnectionError`` without an answer."""
         return _exposition(self._ports["METRICS_PORT"])
 
     def disruption_passes(self) -> float:
@@ -216,7 +216,7 @@ def _started(kubeconfig: str, command: tuple[str, ...], more: Mapping[str, str],
 
 
 def scraped(port: int) -> Samples:
-    """The metrics served on a port. ``ConnectionError`` where nobody serves any."""
+    """The metrics served on a port. ``ConnectionError`` where none are served."""
     families = text_string_to_metric_families(_exposition(port))
     return {(sample.name, frozenset(sample.labels.items())): sample.value for one in families for sample in one.samples}
 

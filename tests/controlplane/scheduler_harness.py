@@ -129,7 +129,7 @@ class SchedulerHarness:
         self.keep(kind.path(getattr(thing.metadata, "namespace", "")), manifest)  # type: ignore[attr-defined]
 
     def _node(self, manifest: Json, taints: Iterable[Taint]) -> None:
-        """A node with certain taints; admission marks new ones as not ready, and nobody else would take that away."""
+        """A node with certain taints; admission marks new ones as not ready, and no other component removes that taint."""
         self.plane.request("POST", kinds.NODE.path(), manifest)
         self._open(manifest["metadata"]["name"], taints)  # type: ignore[index]
 

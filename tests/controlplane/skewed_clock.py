@@ -1,6 +1,6 @@
 """`karpenter` on a computer whose clock is wrong: ``python skewed_clock.py <seconds ahead> <arguments>``.
 
-Only the controller's clock is: the simulated instances, the cloud that sells them, the API server and everybody else keep the
+Only the controller's clock is: the simulated instances, the cloud, the API server and all other components keep the
 right time, as they would on computers of their own.
 """
 

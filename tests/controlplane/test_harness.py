@@ -157,7 +157,7 @@ def test_nothing_outlives_a_test_run_that_is_killed(control_plane: ControlPlane)
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a process still runs; one that ended and was not yet collected by anybody does not."""
+    """Whether a process still runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Ports of test servers are given out once, whoever asks."""
+"""Ports of test servers are given out once, to whichever process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controlplane.ports import free_port
 
 
 def _far_from_others(folder: Path) -> Path:
-    """A counter at a number that the shared one seldom reaches: ports found here are used by nobody else."""
+    """A counter at a number that the shared one seldom reaches: ports found here are used by no other test."""
     counter = folder / "counter"
     counter.write_text("28000")
     return counter

@@ -104,7 +104,7 @@ def moved(command: Command) -> Counter[str]:
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken())
 def test_a_move_saves_money_and_leaves_no_pod_without_a_place(grown: DisruptedCluster) -> None:
-    """Properties of the issue: never dearer, nobody evicted who has nowhere to go; each pod has exactly one place."""
+    """Properties of the issue: never more expensive, no pod evicted without a place; each pod has exactly one place."""
     before = grown.price
     solution = grown.decide()
     for command in solution.commands:
@@ -189,7 +189,7 @@ def test_step_by_step_a_cluster_comes_to_rest(grown: DisruptedCluster) -> None:
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken(limits={}), st.data())
 def test_the_simulation_is_the_provisioning_decision(grown: DisruptedCluster, data: st.DataObject) -> None:
-    """What a prepared simulation answers is what provisioning plans once the nodes are on their way out, or a dearer way to buy.
+    """What a prepared simulation answers is what provisioning plans once the nodes terminate, or a more expensive plan.
 
     But for limits: until its replacement runs, a node that goes counts against its pool's. And but for shares of spot pools.
     """

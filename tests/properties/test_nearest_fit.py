@@ -106,7 +106,7 @@ def _one_changed(cluster: _PodAndPools, miss: NearestFit, obstacle: FailedFilter
 
 
 def _agreed(cluster: _PodAndPools, miss: NearestFit, key: str) -> _PodAndPools:
-    """Pod and pool agree: one of them gives way, unless the miss says that both have to."""
+    """Drop the requirement from the pod, or from pod and pool where the nearest fit names both."""
     cluster = cluster.without_asking(key)
     if any(
         isinstance(failed_filter, UnmetRequirement) and failed_filter.asked.key == key

@@ -1,4 +1,4 @@
-"""The same cluster gives the same plan, whatever order it is told in and whichever process decides."""
+"""The same cluster gives the same plan, in whatever order its objects arrive and whichever process decides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def digest(result: Solution) -> str:
-    """The whole plan as one hash; the text of frozen values tells all their fields."""
+    """The whole plan as one hash; the repr of frozen values has all their fields."""
     parts = [
         *(
             (new_nodeclaim.name, new_nodeclaim.claim, new_nodeclaim.instance_types, new_nodeclaim.pods)
@@ -93,7 +93,7 @@ def test_the_plan_does_not_depend_on_the_order_of_anything(cluster: ClusterObjec
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(clusters(), st.integers(0, 2**32))
 def test_nor_does_it_where_pods_depend_on_each_other(cluster: Cluster, seed: int) -> None:
-    """SCH-862: told twice, or in another order, the same cluster gives the same plan with the same reasons."""
+    """SCH-862: planned twice, or in another order of its objects, the same cluster gives the same plan with the same reasons."""
     objects, types = cluster.objects(), list(cluster.types)
     first = digest(plan(objects, types=types))
     assert digest(plan(objects, types=types)) == first

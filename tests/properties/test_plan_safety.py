@@ -25,5 +25,5 @@ def check_plan(cluster: ClusterObjects) -> None:
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)
 @given(clusters())
 def test_a_plan_breaks_no_rule(cluster: ClusterObjects) -> None:
-    """Legal placements, resources, taints, limits, minValues, weight order, preferences, nobody left out without need."""
+    """Valid placements, resources, taints, limits, minValues, weight order, preferences, no pod left out without need."""
     check_plan(cluster)

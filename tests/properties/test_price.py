@@ -85,7 +85,7 @@ def _named(app: str, count: int, cpu: str, memory: str, **spec: object) -> list[
 def check(chosen: Solution, classic: Solution, pools: Iterable[NodePool] = ()) -> None:
     """Leaves out no more than the classic plan, and no plan beats the bound.
 
-    It is never dearer, unless it has a place for more pods, or for more of them in heavier NodePools (SCH-313, SCH-384).
+    It is never more expensive, unless it places more pods, or for more of them in heavier NodePools (SCH-313, SCH-384).
     """
     assert _left_out(chosen) <= _left_out(classic)
     weights = {pool.metadata.name: pool.spec.weight or 0 for pool in pools}

@@ -35,7 +35,7 @@ class Scrape:
 
     @classmethod
     def of(cls, samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]) -> Scrape:
-        """An answer somebody has read already (``Controller.metrics``)."""
+        """An answer that was read already (``Controller.metrics``)."""
         scraped = cls(b"")
         for (name, labels), value in samples.items():
             scraped._samples.setdefault(name, []).append((dict(labels), value))

@@ -1,4 +1,4 @@
-"""An API server that knows a few users and their rights, and the parts of a console that asks it who somebody is."""
+"""An API server with a few users and their rights, and the parts of a console that authenticate viewers with it."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def in_memory(write: Write) -> Answer:
 
 
 def in_memory_over(write: Write) -> Answer:
-    """As ``in_memory``, where the stored object was put there without asking anybody."""
+    """As ``in_memory``, where the stored object bypasses validation."""
     server, kind = MemoryServer(SystemClock()), KINDS[write.kind]
     resource = server.resource(kind.group, kind.version, kind.plural)
     assert write.stored is not None

@@ -316,7 +316,7 @@ class VirtualCluster:
         return await self.claim(name, pool=meta.name, metadata=metadata, **fields)
 
     async def edit(self, kind: Any, name: str, status: Mapping[str, Any] = {}, **metadata: Any) -> None:
-        """What somebody with kubectl does to an object's metadata and status."""
+        """Edit an object's metadata and status, as a user with kubectl does."""
         if metadata:
             await self.kube.patch(kind, name, {"metadata": metadata})
         if status:

@@ -1,4 +1,4 @@
-"""What a plan with virtual pods means for their buffers, and for everybody else (SCH-740, SCH-741)."""
+"""The effect of a plan with virtual pods on their buffers and on all other objects (SCH-740, SCH-741)."""
 
 from __future__ import annotations
 

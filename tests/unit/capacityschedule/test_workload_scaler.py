@@ -68,7 +68,7 @@ async def test_workloads_sleep_after_grace_and_come_back_staggered_before_the_wi
 
 @in_virtual_time
 async def test_a_workload_scaled_up_at_night_is_said_once_and_not_touched_again(cluster: VirtualCluster) -> None:
-    """Whoever it was, a person or a GitOps tool: no second write."""
+    """Whether a user or a GitOps tool changed it: no second write."""
     await _office(cluster)
     await asyncio.sleep(12 * 60)
     await scale(cluster, "web", 3)

@@ -150,7 +150,7 @@ def test_a_replacement_says_what_it_saves_once_however_many_nodes_announce_it() 
 
 
 def test_a_disruption_names_its_replacement_and_leaves_restarts_to_a_history() -> None:
-    """Replacements name what they replace; nobody but a history counts the pods that had to move."""
+    """Replacements name what they replace; only a history counts the pods that had to move."""
     new = claim("new")
     born = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, creation_timestamp=NOW))
     replacing = with_annotation(born, labels.DISRUPTION_REPLACES, "a, b")

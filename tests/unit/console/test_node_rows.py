@@ -66,7 +66,7 @@ def test_the_fill_is_what_bound_pods_request_of_what_is_allocatable() -> None:
     ("text", "price"), [("0.125", 0.125), ("nonsense", None), ("-1", None), ("nan", None), ("inf", None)]
 )
 def test_the_price_label_of_eks_node_viewer_counts_where_it_is_a_price(text: str, price: float | None) -> None:
-    """OPS-803, OPS-V2: a node whose price nobody knows takes it from the label; what is no price is not taken for one."""
+    """OPS-803, OPS-V2: a node without a known price takes it from the label; what is no price is not taken for one."""
     own = {"eks-node-viewer/instance-price": text}
     assert row_of("n", view_of(pool(), node("n", {"cpu": 4}, labels=own))).price_per_hour == price
 

@@ -1,4 +1,4 @@
-"""Nodes that are alike in what decides about them are asked about once, and each is told what is true of itself."""
+"""Nodes that are equal for a decision are evaluated once, and each gets its own correct message."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_node_that_has_room_itself_is_none_of_those_without() -> None:
     bound = {labels.INSTANCE_TYPE: "x"}
     pods = [pod for name in "ab" for pod in on(name, 1, node_selector=bound)]
     nodes = [*running("a", "x"), *running("b", "x"), *pods, *daemon]
-    # With room for one node in the budget no set is looked at, which would find the move, too.
+    # With room for one node in the budget no set of nodes is tried, which would find the move, too.
     solution = decide_disruption(DisruptionProblem(snapshot(pool("np", Budget(nodes="1")), nodes), QUIET), _TYPES)
     assert gone(solution) == ["b"]
 
@@ -105,7 +105,7 @@ def test_a_spot_node_that_may_not_become_another_one_says_nothing_of_a_node_on_d
     """DIS-200"""
     types = indexes(_POOLS, (*KINDS, kind("x", 4, sold(2.05, spot=2.05))))
     nodes = [*_full("a", capacity_type="spot"), *_full("b")]
-    # With room for one node in the budget no set is looked at, for which the rule does not hold.
+    # With room for one node in the budget no set of nodes is tried, for which the rule does not hold.
     cluster = snapshot(pool("np", Budget(nodes="1"), requirements=(ANY,)), nodes)
     assert gone(decide_disruption(DisruptionProblem(cluster, QUIET), types)) == ["b"]
 

@@ -1,4 +1,4 @@
-"""What a move is worth, held against what it disrupts (DIS §10, scenarios 26.17, examples DIS-E4 to DIS-E7)."""
+"""Balanced consolidation: the saving of a move against its disruption (DIS §10, scenarios 26.17, examples DIS-E4 to DIS-E7)."""
 
 from __future__ import annotations
 

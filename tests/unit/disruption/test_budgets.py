@@ -1,4 +1,4 @@
-"""How many nodes a pass takes of each pool (DIS §6, scenarios 26.4). What budgets mean is tested with ``model.budgets``."""
+"""How many nodes of each pool one pass may disrupt (DIS §6, scenarios 26.4). Budgets themselves: tests of ``model.budgets``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that keeps a node, or what takes it; what waits behind budgets."""
+"""All reasons why a node is kept or disrupted, and candidates that wait for a budget."""
 
 from __future__ import annotations
 

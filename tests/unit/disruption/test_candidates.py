@@ -1,4 +1,4 @@
-"""Which nodes may be chosen at all, and what is said of the others (DIS §4, scenarios 26.2)."""
+"""Which nodes are candidates, and the reasons that exclude the others (DIS §4, scenarios 26.2)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_node_on_its_way_out_is_no_candidate() -> None:
 
 
 def test_a_nominated_node_waits_for_its_pods() -> None:
-    """DIS-S024, DIS-S025: for how long is for whoever nominates to say."""
+    """DIS-S024, DIS-S025: the nominating controller sets how long."""
     assert "nominated" in verdict("n", pool(), running("n"), nominated=frozenset({"claim-n"}))
     assert verdict("n", pool(), running("n"), nominated=frozenset({"claim-other"})) == ""
 
@@ -221,7 +221,7 @@ def test_a_pod_without_owner_needs_another_place() -> None:
 
 
 def test_what_failed_before_is_not_chosen_again_yet() -> None:
-    """Whoever carries commands out says which nodes are in backoff."""
+    """The disruption queue says which nodes are in backoff."""
     cluster = [pool(), running("n")]
     assert gone(decide(cluster)) == ["n"]
     in_backoff = DisruptionContext(NOW, excluded_by_backoff={EMPTY: frozenset({"claim-n"})})

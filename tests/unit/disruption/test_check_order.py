@@ -1,4 +1,4 @@
-"""In which order a node is checked before it may be disrupted, and how far apart passes may be."""
+"""The order of checks before a node is disrupted, and the longest pause between passes."""
 
 from __future__ import annotations
 

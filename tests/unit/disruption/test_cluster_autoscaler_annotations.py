@@ -1,4 +1,4 @@
-"""Annotations of Cluster Autoscaler: who migrates from it, or runs both, need not rewrite every workload."""
+"""Annotations of Cluster Autoscaler count, so that users who migrate or run both need not change their workloads."""
 
 from __future__ import annotations
 

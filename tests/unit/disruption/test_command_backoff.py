@@ -1,4 +1,4 @@
-"""What failed is in backoff, longer each time, and not for ever."""
+"""Failed commands are in backoff, longer after each failure, but not forever."""
 
 from __future__ import annotations
 

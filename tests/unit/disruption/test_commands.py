@@ -1,4 +1,4 @@
-"""Carrying disruption commands out: replacements first, candidates last, and back again when it fails (DIS §12)."""
+"""Execution of disruption commands: replacements first, candidates last, rollback on failure (DIS §12)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def leaving(cluster: VirtualCluster) -> list[str]:
 
 
 async def is_free(cluster: VirtualCluster, name: str) -> bool:
-    """Whether nothing tells of a disruption any more, in the cluster or in memory."""
+    """Whether no trace of a disruption is left, in the cluster or in memory."""
     assert cluster.manager is not None
     claim = await cluster.get_claim(name)
     return not (
@@ -283,7 +283,7 @@ async def test_of_nodes_that_just_go_one_that_cannot_be_closed_stays(cluster: Vi
 
 @in_virtual_time
 async def test_a_pod_that_came_unseen_keeps_its_node(cluster: VirtualCluster) -> None:
-    """The watch may be behind: the API server is asked after the taint, and nobody's pod goes without a place."""
+    """The watch may be behind: after the taint pods are read from the API server, so that no pod is evicted without a place."""
     await start_with_nodes(cluster)
     stale = command(cluster, "n0", bought=("r0",))
     await cluster.running("late", "n0")
@@ -432,7 +432,7 @@ def test_patience_grows_with_the_nodes_in_commands(nodes_in_commands: int, secon
 
 @in_virtual_time
 async def test_a_freeze_stops_a_command_whose_nodes_have_not_begun_to_go(cluster: VirtualCluster) -> None:
-    """A freeze stops everything at once; nothing has failed, so nothing is held against anybody afterwards."""
+    """A freeze stops everything at once; nothing has failed, so no backoff follows."""
     await start_with_nodes(cluster)
     await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
     await asyncio.sleep(5)

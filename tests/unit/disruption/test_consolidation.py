@@ -276,7 +276,7 @@ def test_a_replacement_is_cheaper_however_it_is_launched(
     """The worst launch price counts, and the claim is narrowed to spot.
 
     DIS-S131 to DIS-S134, DIS-S136, DIS-181, DIS-182, DIS-190, DIS-191.
-    OPS-240: the dearest offering of the first capacity type that is compatible.
+    OPS-240: the most expensive offering of the first capacity type that is compatible.
     """
     case = one(price, *offerings)
     solution = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What consolidation found nothing for is not searched again, and everything it reads makes it search anew."""
+"""Consolidation does not repeat a search without result, and searches again when anything that it reads changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What disruption costs, what nodes cost, and the order that follows (DIS §5, scenarios 26.3)."""
+"""Disruption cost, node price, and the order of candidates that follows (DIS §5, scenarios 26.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A DaemonSet comes that does not fit: nodes are replaced within budgets by ones with room, on a whole cluster."""
+"""A new DaemonSet does not fit: on a whole cluster, nodes are replaced within budgets by nodes with room for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has drifted, and how it is replaced (DIS §9.2, §9.3, §14, scenarios 26.10, 26.11, 26.13)."""
+"""Drifted nodes, and how they are replaced (DIS §9.2, §9.3, §14, scenarios 26.10, 26.11, 26.13)."""
 
 from __future__ import annotations
 

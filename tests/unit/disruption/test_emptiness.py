@@ -1,4 +1,4 @@
-"""Giving empty nodes back: when, which, and how many at once (DIS §4, §6, §9.1, §11-13)."""
+"""Emptiness: when empty nodes are deleted, which of them, and how many at once (DIS §4, §6, §9.1, §11-13)."""
 
 from __future__ import annotations
 

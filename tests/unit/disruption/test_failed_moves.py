@@ -1,4 +1,4 @@
-"""Backoff is kept for a node and a move, deletion or replacement by an offering: nothing else waits for what failed."""
+"""Backoff counts for one node and one kind of move, deletion or replacement by an offering: it delays nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a few large nodes hold everything, which of them go is weighed as a whole: money against pods that restart."""
+"""With a few large nodes, consolidation chooses a set of them at once, and weighs money against pod restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node repair carried out: replacements first, and reboots in place, on the in-memory API server in virtual time."""
+"""Execution of node repair: replacements first, and reboots in place, on the in-memory API server in virtual time."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_a_node_that_does_not_come_back_is_replaced(cluster: VirtualCluste
 
 @in_virtual_time
 async def test_a_request_that_cannot_be_read_replaces_nothing(cluster: VirtualCluster) -> None:
-    """K15-285, K15-S11, K15-011, K15-492: the bound is kept on the claim, and the failure is told."""
+    """K15-285, K15-S11, K15-011, K15-492: the bound is kept on the claim, and the failure is reported."""
     await start_with_nodes(cluster, Settings())
     note = {"metadata": {"annotations": {labels.REBOOT_GRACE_PERIOD: "abc"}}}
     await cluster.kube.patch(kinds.NODE_CLAIM, "n0", note)

@@ -1,4 +1,4 @@
-"""Nodes whose pods hold devices that several nodes reach go like others: the pods move to where the devices are reached.
+"""Nodes whose pods hold devices that several nodes reach are disrupted like others: pods move to nodes that reach the devices.
 
 K15-168, K15-170, K15-173: what a claim gives back when its pod leaves, the claim of its successor gets again.
 """
@@ -86,7 +86,7 @@ def _owned(bare: Pod) -> Pod:
 
 
 def foreign(zone: str = "z1") -> Node:
-    """A node with room that nobody may take away."""
+    """A node with room that may not be disrupted."""
     return node("b", {"cpu": 4, "memory": "64Gi", "pods": 50}, labels={labels.ZONE: zone})
 
 

@@ -1,4 +1,4 @@
-"""Room that the provisioner promised to pods that wait until others have ended: moves leave it alone."""
+"""Moves do not use room that the provisioner reserves for pods that wait until others have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decision works out of nodes is kept for the next one, for as long as nothing of it changes."""
+"""Facts that a decision computes about nodes are kept for the next one until their inputs change."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_node_that_changed_is_read_anew() -> None:
 
 
 def test_nodes_that_did_not_change_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless their NodePool sells other types: what a node on its way may become is told by these."""
+    """Unless their NodePool has other types: these decide what an in-flight node may become."""
     made: list[str] = []
 
     def counted(view: StateNode, *given: Any) -> ExistingNode:

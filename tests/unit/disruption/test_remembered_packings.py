@@ -1,4 +1,4 @@
-"""What one disruption decision leaves for the next, seen in the decisions."""
+"""Packings that one disruption decision caches for the next, observed in the decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pods fit is remembered between decisions for as long as the room on other nodes stays what it was."""
+"""Where pods fit is cached between decisions until the room on other nodes changes."""
 
 from __future__ import annotations
 

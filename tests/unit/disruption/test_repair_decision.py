@@ -1,4 +1,4 @@
-"""Node repair as a way to disrupt nodes: who is repaired, how, and what stops it (K15-222 ff.)."""
+"""The node repair decision: which nodes are repaired, how, and what prevents it (K15-222 ff.)."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ async def _has_six(cluster: VirtualCluster) -> bool:
 
 
 async def _reboot_requested(cluster: VirtualCluster) -> list[str]:
-    """Wait until a reboot of n0 is asked for, which a pod holds up; the operations that the provider is asked for."""
+    """Wait until a reboot of n0 is requested, which a pod delays; the operations that the provider got."""
     await start_with_nodes(cluster)
     asked = rebooting(cluster)
     await cluster.kube.patch(kinds.POD, "p0", HELD, "default")

@@ -1,4 +1,4 @@
-"""A replacement that may be the very instance that is removed is no replacement, unless another node is saved by it."""
+"""A replacement that may get the offering of the removed instance counts only if it also saves another node."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def launched_again(solution: DisruptionSolution) -> list[str]:
 def test_a_node_is_removed_for_one_like_it_only_where_keeping_it_costs_more(
     least_types: int, cluster: list[_Node]
 ) -> None:
-    """DIS-210, DIS-212 Beyond: for each such node, the decision that keeps it leaves a dearer cluster."""
+    """DIS-210, DIS-212 Beyond: for each such node, the decision that keeps it leaves a more expensive cluster."""
     solution = decided(cluster, least_types)
     for name in launched_again(solution):
         assert price_after(cluster, decided(cluster, least_types, name)) > price_after(cluster, solution)

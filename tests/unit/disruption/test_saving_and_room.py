@@ -1,4 +1,4 @@
-"""Moves that save too little, and pods that fit only where consolidateAfter is not over: what is said of the node."""
+"""Reasons of nodes whose moves save too little, or whose pods fit only on nodes within consolidateAfter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_pods_are_not_moved_for_pennies() -> None:
 
 
 def test_a_node_without_a_cheaper_type_is_not_said_to_save_too_little() -> None:
-    """DIS-487: no node for the pods costs less than this one, whatever saving is asked for."""
+    """DIS-487: no node for the pods costs less than this one, whatever the required saving."""
     solution = decide(pool(), running("a", "m", 3), types=(kind("m", 4, sold(1.0)), kind("x", 4, sold(1.2))))
     assert gone(solution) == []
     assert why(solution, "a") == (

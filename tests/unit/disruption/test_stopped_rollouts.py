@@ -1,4 +1,4 @@
-"""A roll-out that does not go on by itself delays no consolidation, whatever its pods look like."""
+"""A roll-out that is stopped or failed delays no consolidation, whatever the state of its pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the second look makes of a command, and how the cluster looks while commands wait for it (DIS §11)."""
+"""Validation of commands, and the cluster state while commands wait for it (DIS §11)."""
 
 from __future__ import annotations
 

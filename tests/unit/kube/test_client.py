@@ -1,4 +1,4 @@
-"""How the client speaks HTTP, against a transport inside the process and in virtual time."""
+"""HTTP of the client, against a transport inside the process and in virtual time."""
 
 from __future__ import annotations
 

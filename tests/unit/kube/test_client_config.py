@@ -1,4 +1,4 @@
-"""Which cluster is found, what is wrong when none is, and what a person is told about a failed call."""
+"""How the client finds its cluster, errors when it finds none, and messages about failed calls."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_write_the_server_was_too_busy_for_is_repeated_when_it_says(name: str)
 
 
 def test_a_write_is_given_up_after_ten_seconds() -> None:
-    """OPS-361: what decided it may be somebody else's matter by then."""
+    """OPS-361: another process may lead by then."""
     server = answered(*[too_busy(4)] * 10)
     with pytest.raises(errors.TooManyRequests):
         server.ask(WRITES["patch"])

@@ -1,4 +1,4 @@
-"""Helper programs that hand out credentials: what they are told, what they may answer, and how often they run."""
+"""Exec credential plugins: their input, their answers, and how often they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests over kept connections, against a real socket: what is sent, and what is never sent twice."""
+"""Requests over persistent connections, against a real socket: what is sent, and what is never sent twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an informer promises its users, against a scripted reader and in virtual time."""
+"""The contract of an informer, against a scripted reader and in virtual time."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_healthy_stream_is_followed_by_the_next_without_a_pause() -> None:
 
 
 def test_a_stream_that_the_server_ends_after_events_is_followed_by_the_next_without_a_pause() -> None:
-    """The server does so to whoever is slow to read a burst of changes, and the burst goes on meanwhile."""
+    """A server does so when a client reads a burst of changes slowly, and the burst goes on meanwhile."""
     seen = watched([listing()], *[[bookmark(str(version))] for version in range(11, 15)])
     assert seen.reader.times[:6] == [0] * 6
 

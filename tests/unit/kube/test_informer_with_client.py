@@ -1,4 +1,4 @@
-"""Client and informer together against servers that misbehave, in virtual time: what users of an informer are told in the end."""
+"""Client and informer together against servers that misbehave, in virtual time: the events that handlers get in the end."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ async def test_a_watch_from_a_version_too_old_is_gone(http: httpx2.AsyncClient, 
 
 
 async def test_a_client_that_disconnects_in_the_middle_of_a_body_changes_nothing(server: MemoryServer) -> None:
-    """A process that is killed; and nobody need read of it in a log."""
+    """A killed process; that needs no log line."""
     parts = [{"type": "http.request", "body": b'{"metadata": {"name"', "more_body": True}, {"type": "http.disconnect"}]
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": _MAPS, "query_string": b"", "headers": headers}

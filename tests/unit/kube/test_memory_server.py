@@ -1,4 +1,4 @@
-"""What the in-memory server adds to what every API server promises (``tests/contract``)."""
+"""Functions of the in-memory server beyond those of every API server (``tests/contract``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates: whom we believe, what we show, and what happens when either is renewed while we run."""
+"""Certificates: trusted authorities, client certificates, and the renewal of either at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fence around writes: what passes, what is refused, and what happens to a write whose permission ends (OPS-361)."""
+"""The write fence: which writes pass, which are refused, and a write whose permission ends (OPS-361)."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_colours_of_log_lines_can_be_switched_off(tmp_path: Path) -> None:
 
 
 def test_lines_that_go_to_a_file_too_are_json(tmp_path: Path) -> None:
-    """Whoever reads a file is a program."""
+    """Log files are read by programs."""
     file = tmp_path / "log"
     ended = logged(tmp_path, "--log-output-paths", f"stdout,{file}", is_terminal=True)
     assert all(line.startswith("{") for line in ended.lines if line.strip())

@@ -1,4 +1,4 @@
-"""What the controller follows of volumes, and whom it wakes."""
+"""Volume events that the controller watches, and the reconcilers they trigger."""
 
 from __future__ import annotations
 

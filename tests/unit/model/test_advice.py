@@ -1,4 +1,4 @@
-"""What is legal in an object and probably not meant."""
+"""Advice: fields of an object that are valid but probably not intended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets of a NodePool: what they allow, when, and what becomes of those nobody can read."""
+"""Budgets of a NodePool: what they allow and when, and budgets that cannot be parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a capacity buffer comes to, and the pods it is planned as (SCH §25, API §6)."""
+"""The size of a capacity buffer, and its virtual pods (SCH §25, API §6)."""
 
 from __future__ import annotations
 

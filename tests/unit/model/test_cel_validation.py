@@ -1,4 +1,4 @@
-"""The evaluator of CEL rules; what the rules say is judged by the table of ``test_admission``."""
+"""The evaluator of CEL rules; the rules themselves are tested by the table of ``test_admission``."""
 
 from __future__ import annotations
 

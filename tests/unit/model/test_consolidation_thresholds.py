@@ -1,4 +1,4 @@
-"""Settings of a NodePool about what a consolidation has to be worth."""
+"""Consolidation thresholds of a NodePool."""
 
 from __future__ import annotations
 

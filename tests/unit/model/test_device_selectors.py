@@ -1,4 +1,4 @@
-"""CEL selectors of devices: what they read (K15-157), and what becomes of those that cannot be used (K15-156)."""
+"""CEL selectors of devices: what they read (K15-157), and selectors that cannot be used (K15-156)."""
 
 from __future__ import annotations
 

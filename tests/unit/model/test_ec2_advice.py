@@ -1,4 +1,4 @@
-"""What the owner of an admitted EC2NodeClass is told, and what sizes of volumes mean."""
+"""Advice about an admitted EC2NodeClass, and the meaning of volume sizes."""
 
 from __future__ import annotations
 

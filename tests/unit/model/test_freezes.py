@@ -1,4 +1,4 @@
-"""Freezes: where they stand, when they are on, and that a freeze nobody can read still freezes."""
+"""Freezes: where they are stored, when they apply, and that a freeze that cannot be parsed still applies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool means beyond its schema: runtime validation and the hash of its template."""
+"""Runtime validation of a pool beyond its schema, and the hash of its template."""
 
 from __future__ import annotations
 

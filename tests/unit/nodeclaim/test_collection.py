@@ -1,4 +1,4 @@
-"""Claims whose instance the cloud does not know (OPS §1.11): what is judged, and what one that cannot be judged costs."""
+"""Garbage collection of claims whose instance is gone (OPS §1.11): which are checked, and what an unreadable one costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether nodes are what was bought (OPS §1.10), and what holds their initialisation up (OPS §1.5 Beyond)."""
+"""Consistency of nodes with their NodeClaim (OPS §1.10), and what blocks their initialization (OPS §1.5 Beyond)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DaemonSets that find no room on a node that was launched before them: said, and mended where the pool's owner wants that."""
+"""DaemonSets without room on a node that is older than they are: reported, and the node replaced where the pool opts in."""
 
 from __future__ import annotations
 

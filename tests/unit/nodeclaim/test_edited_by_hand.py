@@ -1,4 +1,4 @@
-"""Claims and Nodes edited by hand into impossible states: what heals, what is only reported, and that nothing breaks.
+"""Claims and Nodes edited by hand into impossible states: some are repaired, some only reported, and nothing breaks.
 
 The table is one edit per row, made on a node that is up; soon afterwards everything is as before. What follows it are edits
 after which nobody can know what is right, and edits made earlier in a node's life.
@@ -284,7 +284,7 @@ async def test_a_launched_claim_that_lost_its_provider_id_gets_it_again(
 async def test_a_launched_claim_with_a_wrong_instance_is_given_up_and_its_own_collected(
     cluster: VirtualCluster,
 ) -> None:
-    """OPS-051, OPS-266: nobody but the cloud knows the right one, and it is not asked about what looks well."""
+    """OPS-051, OPS-266: only the cloud knows the right one, and it is not called for a claim that looks valid."""
     cluster.simulated()
     await cluster.node_class(node_registration_delay="10s")
     await cluster.start()

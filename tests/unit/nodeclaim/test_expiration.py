@@ -1,4 +1,4 @@
-"""Expiration: nodes grow old, and go at the very moment their claim says (OPS §1.12, DIS §15)."""
+"""Expiration: nodes are deleted exactly at the time that their claim sets (OPS §1.12, DIS §15)."""
 
 from __future__ import annotations
 

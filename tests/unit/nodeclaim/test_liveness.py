@@ -1,4 +1,4 @@
-"""When a NodeClaim is given up, and what survives lost writes."""
+"""Liveness: when a NodeClaim is deleted, also after lost writes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_an_odd_claim_written_by_hand_gets_an_event(cluster: VirtualCluste
 
 @in_virtual_time
 async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_once(cluster: VirtualCluster) -> None:
-    """OPS-050: whatever wakes a look at an old picture of it."""
+    """OPS-050: whatever triggers a reconcile of an old version of it."""
     cluster.cloud.refuse("create", *(InsufficientCapacity("none") for _ in range(5)))
     own = apart(cluster)
     metrics = own.metrics
@@ -225,7 +225,7 @@ async def test_a_refused_write_costs_nothing_but_time(
 
 @in_virtual_time
 async def test_an_answer_of_the_cloud_survives_a_lost_write(cluster: VirtualCluster) -> None:
-    """OPS-012: the cloud is asked once, however often the result cannot be stored."""
+    """OPS-012: the cloud is called once, however often the result cannot be stored."""
     await cluster.start()
     cluster.connection.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 3, "patch NodeClaim/status")
     await cluster.claim()

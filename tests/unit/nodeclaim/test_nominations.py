@@ -1,6 +1,6 @@
 """Nominations and a scheduler that takes them back (the journey of a pending pod, step 5).
 
-A pod that is tried while the node it is nominated to is closed loses the nomination, and nobody keeps its room free any more.
+A pod that is tried while the node it is nominated to is closed loses the nomination, and its room is no longer kept free.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def two_claims(cluster: VirtualCluster) -> dict[str, str]:
 
 
 def bare(pod: Pod) -> Pod:
-    """The pod as it is created: nobody has said anything of it."""
+    """The pod as it is created, without conditions."""
     meta = msgspec.structs.replace(pod.metadata, uid="", creation_timestamp=None)
     return msgspec.structs.replace(pod, metadata=meta, status=PodStatus(phase="Pending"))
 
@@ -76,7 +76,7 @@ async def test_nodes_of_one_plan_that_join_within_moments_open_together(cluster:
     assert await nominated(cluster, "pod-000") == "node-0"
     assert not await is_open(cluster, "node-0")
     await cluster.join(claims["pod-001"], "node-1")
-    await asyncio.sleep(0.1)  # nobody is to come after it
+    await asyncio.sleep(0.1)  # no other pod comes after it
     assert await is_open(cluster, "node-0")
     assert await is_open(cluster, "node-1")
 
@@ -152,7 +152,7 @@ async def test_a_node_waits_for_those_that_join_later_no_more_than_a_moment(clus
     await asyncio.sleep(1.2)
     assert await is_open(cluster, "node-0")
     await cluster.join(claims["pod-001"], "node-1")
-    await asyncio.sleep(0.1)  # nobody is to come after it
+    await asyncio.sleep(0.1)  # no other pod comes after it
     assert await is_open(cluster, "node-1")
 
 

@@ -1,4 +1,4 @@
-"""Whether a pool's nodes register: condition NodeRegistrationHealthy (OPS §1.7, API §13.3)."""
+"""Registration health of a pool: condition NodeRegistrationHealthy (OPS §1.7, API §13.3)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_a_new_process_starts_from_the_condition(cluster: VirtualCluster, 
 
 @in_virtual_time
 async def test_an_edit_of_the_pool_begins_anew(cluster: VirtualCluster) -> None:
-    """API-652: what failed before says nothing about what is asked for now."""
+    """API-652: earlier failures say nothing about the edited template."""
     pool = await start_with_pool(cluster)
     await bad(cluster, pool, "c", "d")
     assert await healthy(cluster) == ILL

@@ -1,4 +1,4 @@
-"""A cloud that hangs, forgets to answer, refuses for long: what it costs the claim in question, and that it costs no other."""
+"""A cloud that hangs, does not answer or refuses for long: the effect on the claim concerned, and none on other claims."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_a_delete_that_hangs_holds_up_its_own_claim_only(cluster: VirtualC
 
 @in_virtual_time
 async def test_an_instance_whose_answer_was_lost_and_whose_claim_is_gone_is_collected(cluster: VirtualCluster) -> None:
-    """OPS-266, OPS §1.8 Beyond: a crash in the middle of buying, then the claim goes before anybody asks again."""
+    """OPS-266, OPS §1.8 Beyond: a crash in the middle of a launch, then the claim is deleted before the next try."""
     cluster.simulated()
     await cluster.node_class()
     await cluster.start()

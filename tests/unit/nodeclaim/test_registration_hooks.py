@@ -13,7 +13,7 @@ from support.virtual_cluster import VirtualCluster, in_virtual_time, startup
 
 
 class Hook:
-    """Answers what it is told to, one answer per question; the last one again and again."""
+    """Gives scripted answers, one per call; the last one again and again."""
 
     def __init__(self, name: str, *answers: HookSatisfied | HookPending | Exception) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Nodes that are made again under their name, second nodes, and NodeClaims written by hand."""
+"""Nodes that are recreated under their name, second nodes, and NodeClaims written by hand."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class LateScheduler(KubeScheduler):
         self._later("pods", super()._on_pod, before, after)
 
     def _later(self, way: str, tell: Callable[..., None], *news: object) -> None:
-        """What one watch tells keeps its order."""
+        """Events of one watch keep their order."""
         loop = asyncio.get_running_loop()
         self._heard[way] = max(self._heard[way], loop.time() + self._random.uniform(0, self._longest))
         loop.call_at(self._heard[way], tell, *news)

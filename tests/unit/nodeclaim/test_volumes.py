@@ -1,4 +1,4 @@
-"""A draining node's volumes: who is waited for, who is not, and for how long (DIS §17.5)."""
+"""Volumes of a draining node: which are waited for, and for how long (DIS §17.5)."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_another_nodes_volumes_are_no_concern(cluster: VirtualCluster) -> 
 
 @in_virtual_time
 async def test_of_many_volumes_some_are_named_without_further_requests(cluster: VirtualCluster) -> None:
-    """DIS-541: up to five names; and no call per second for what the watch tells."""
+    """DIS-541: up to five names; and no call per second for state that the watch delivers."""
     await ready(cluster)
     asked: list[str] = []
     real = cluster.kube.get

@@ -97,7 +97,7 @@ async def adopted(cluster: VirtualCluster, *stamped: dict[str, str], drifted: bo
 
 @in_virtual_time
 async def test_claims_of_another_version_are_taken_over_with_their_pool(cluster: VirtualCluster) -> None:
-    """API-504, API-505, DIS-355, API-S233: nothing drifts because somebody else made it."""
+    """API-504, API-505, DIS-355, API-S233: nothing drifts because another implementation created it."""
     actual = await adopted(cluster, {HASH: "123", VERSION: "v3"}, {HASH: "9", VERSION: "v2"}, {HASH: "77"}, {})
     ours = (await current(cluster), nodepool_hash.NODE_POOL_HASH_VERSION)
     assert actual == [ours] * 4
@@ -217,7 +217,7 @@ async def test_an_edited_pool_is_validated_again(cluster: VirtualCluster) -> Non
 
 @in_virtual_time
 async def test_a_pool_that_contradicts_the_rules_is_a_warning_once_for_each_edition(cluster: VirtualCluster) -> None:
-    """API-640: whoever describes the pool or watches events finds out without knowing of conditions."""
+    """API-640: events on the pool report it as well as conditions."""
     sopt = wanted(labels.CAPACITY_TYPE, "In", "sopt")
     await start_with_pool(cluster, requirements=(sopt,))
     (event,) = await cluster.events("NodePoolValidationFailed")

@@ -49,13 +49,13 @@ async def test_a_pod_that_replaces_one_that_is_being_deleted_gets_no_node_of_its
 async def test_pods_that_found_their_room_long_ago_buy_no_node_for_those_of_the_next_roll_out(
     cluster: VirtualCluster,
 ) -> None:
-    """No decision follows the last pod that found its room, so nobody says that it waits no longer."""
+    """No decision follows after the last pod was bound, so none reports that it no longer waits."""
     assert await restarted(cluster, timedelta(seconds=30), 20, times=2) == 1
 
 
 @in_virtual_time
 async def test_the_event_of_a_pod_that_awaits_the_end_of_another_says_so(cluster: VirtualCluster) -> None:
-    """SCH-684, SCH-089 Beyond: the first pod got a new node and waits for nobody."""
+    """SCH-684, SCH-089 Beyond: the first pod got a new node and waits for no other pod."""
     await restarted(cluster, timedelta(seconds=30), 20)
     first, second = (event.message for event in await cluster.events("Nominated"))
     assert first.startswith("Pod should schedule on: nodeclaim/")

@@ -1,4 +1,4 @@
-"""Who comes within moments of others goes on with them."""
+"""Nodes or pods that come within a short window are handled as one batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs under a running controller: bought together, given back together, tried again after a pause."""
+"""Gangs under a running controller: launched together, removed together, retried after a pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that lose the pods they were launched for are launched at a growing pause, as upstream's Chaos suite asks."""
+"""When new nodes lose their pods, further launches pause longer each time, as upstream's Chaos suite requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ceiling on claims created per minute: it holds, it says so, and nothing waits longer than it must."""
+"""The rate limit on created claims: it holds and is reported, and no claim waits longer than necessary."""
 
 from __future__ import annotations
 

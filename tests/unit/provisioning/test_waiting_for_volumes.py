@@ -1,4 +1,4 @@
-"""What pods are told while others make their volumes (SCH-450 Beyond), and how pods left out for their volumes are logged."""
+"""Events of pods while other components create their volumes (SCH-450 Beyond), and log lines about pods left out for them."""
 
 from __future__ import annotations
 

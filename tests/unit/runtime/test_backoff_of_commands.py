@@ -1,4 +1,4 @@
-"""What failed is not tried again at once, and keeps nobody else waiting (DIS §9.3 Beyond, DIS-493)."""
+"""A failed command is not tried again at once, and delays no other (DIS §9.3 Beyond, DIS-493)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endings that are held up, or that somebody has put a hand to: reported by name, healed where that can be, never looped.
+"""Terminations that are blocked, or edited by users: reported by name, repaired where possible, never looped.
 
 What holds a node is in its claim's conditions at once; after five minutes it is a Warning event on Node and NodeClaim and a line
 in the log, again after growing pauses.
@@ -28,7 +28,7 @@ HOLD = "example.com/hold"
 
 
 async def strip(cluster: VirtualCluster, kind: object, name: str) -> None:
-    """Somebody takes all finalizers off."""
+    """Remove all finalizers, as a user may."""
     await cluster.kube.patch(kind, name, {"metadata": {"finalizers": []}})  # type: ignore[arg-type]
 
 
@@ -290,7 +290,7 @@ async def test_a_cause_that_changes_all_the_time_is_written_every_ten_seconds_at
 
 @in_virtual_time
 async def test_the_clouds_error_is_in_the_condition_and_in_the_report(cluster: VirtualCluster) -> None:
-    """DIS-S312: retried, the finalizers stay, and everybody can read why."""
+    """DIS-S312: retried, the finalizers stay, and a condition gives the reason."""
     await ready(cluster)
     cluster.cloud.refuse("delete", *(ProviderError("zone z1 is shifted away") for _ in range(30)))
     await cluster.kube.delete(kinds.NODE, "node-c")
@@ -326,7 +326,7 @@ async def test_the_clouds_error_is_reported_on_a_claim_that_never_had_a_node(clu
 async def test_a_silent_node_is_not_drained_while_the_cloud_cannot_say_whether_its_instance_exists(
     cluster: VirtualCluster,
 ) -> None:
-    """DIS-512: the cloud is asked again every five seconds, and its error is named; no pod is evicted meanwhile."""
+    """DIS-512: the call to the cloud is retried every five seconds, and its error is named; no pod is evicted meanwhile."""
     await ready(cluster)
     await cluster.running("busy", "node-c")
     await cluster.set_ready("node-c", "Unknown")
@@ -373,7 +373,7 @@ async def test_a_deadline_that_cannot_be_parsed_is_reported_and_the_drain_goes_o
 
 @in_virtual_time
 async def test_a_grace_period_beyond_the_largest_date_forces_no_pod(cluster: VirtualCluster) -> None:
-    """API-028: admitted by the pattern, and nobody lives to see it."""
+    """API-028: admitted by the pattern, though longer than any human life."""
     await ready(cluster, termination_grace_period="99999999999h")
     await cluster.running("busy", "node-c", termination_grace_period_seconds=3600)
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")

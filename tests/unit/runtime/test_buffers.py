@@ -1,4 +1,4 @@
-"""Capacity buffers under a running controller (SCH §25): room is kept, told, and not taken for emptiness."""
+"""Capacity buffers under a running controller (SCH §25): room is kept and reported, and its nodes do not count as empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster as a provider's own controllers see it: by the instances its claims and Nodes name (AWS-027)."""
+"""The cluster view of a provider's own controllers: by the instances that claims and Nodes name (AWS-027)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.builders import claim as some_claim
 
 
 class Watched:
-    """A state and what observes it, told in the order of a process."""
+    """A cluster state and its observers, updated in the order of a process."""
 
     def __init__(self) -> None:
         self.state = ClusterState()

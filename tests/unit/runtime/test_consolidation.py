@@ -42,7 +42,7 @@ async def least_running(cluster: VirtualCluster, seconds: int) -> int:
 
 @in_virtual_time
 async def test_after_pods_have_gone_the_rest_moves_together_and_everything_runs(cluster: VirtualCluster) -> None:
-    """DIS-S110, DIS-S150: what is left costs a fraction, and a second look lay before every move."""
+    """DIS-S110, DIS-S150: what is left costs a fraction, and every move was validated before."""
     await begin(cluster, *(deployment(f"w{number}", 4) for number in range(6)))
     before = await instance_types(cluster)
     for number in range(6):

@@ -1,4 +1,4 @@
-"""Device claims that change while they are planned for: one pod waits with a reason, and nothing stops (K15 §4)."""
+"""Device claims that change while they are planned for: one pod waits with a reason, and nothing else is blocked (K15 §4)."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ async def spoil(cluster: Cluster, how: str) -> None:
         case "cleared":
             await cluster.edit(holderIdentity="")
         case "shortened":
-            # One second and no holder would be a release in due form, whoever wrote it.
+            # One second and no holder is what a released lease looks like, whoever wrote it.
             await cluster.edit(leaseDurationSeconds=2)
         case "given to the other":
             await cluster.edit(holderIdentity="b")

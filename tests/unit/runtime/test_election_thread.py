@@ -1,4 +1,4 @@
-"""An election on a thread of its own: what it tells the event loop that decides, and when."""
+"""An election on its own thread: how it reports to the event loop of the controllers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One outage, one cause: what a server says while it goes and comes back is told to nobody unless it lasts."""
+"""One log line per outage: errors of a server while it stops and starts are not logged unless they last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_A_START = (
 
 
 class Listener:
-    """Whoever reads the log, second by second."""
+    """The log lines, second by second."""
 
     def __init__(self) -> None:
         self._complaints = ApiServerFaultReporter(str)

@@ -1,4 +1,4 @@
-"""Where pages are served, what is answered, and what is said when a port cannot be had."""
+"""HTTP pages of the process: their ports and answers, and the message about a port that cannot be used."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def serving(port: int) -> AsyncIterator[None]:
 
 
 async def ask(port: int, request: bytes, host: str = "127.0.0.1") -> bytes:
-    """What is answered, as soon as somebody listens."""
+    """The answer, as soon as the server listens."""
     async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:

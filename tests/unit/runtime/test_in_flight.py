@@ -1,4 +1,4 @@
-"""Claims that have not launched yet: capacity on its way, never a barrier (SCH-071, OPS-110; scenarios OPS-S6 to OPS-S20).
+"""In-flight claims: they count as capacity and block no pod (SCH-071, OPS-110; scenarios OPS-S6 to OPS-S20).
 
 The reference closes a barrier over all decisions while any claim lacks a provider ID; these are its rows as they hold here.
 """

@@ -1,4 +1,4 @@
-"""Pages on the metrics port: figures, profiles, and what the process knows (OPS-365, OPS-366, OPS-372, OPS-O10)."""
+"""Pages on the metrics port: metrics, profiles, and the state of the process (OPS-365, OPS-366, OPS-372, OPS-O10)."""
 
 from __future__ import annotations
 

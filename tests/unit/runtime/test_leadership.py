@@ -1,4 +1,4 @@
-"""The election: who leads when, on a server that fails, with people who edit the Lease by hand (OPS-361, OPS-O8)."""
+"""Leader election on a server that fails, and with Leases edited by hand (OPS-361, OPS-O8)."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ async def by_hand(cluster: Cluster, what: str, whom: Process) -> None:
         case "delete":
             await cluster.delete()
         case "shorten":
-            # One second and no holder would be a release in due form, whoever wrote it.
+            # One second and no holder is what a released lease looks like, whoever wrote it.
             await cluster.edit(leaseDurationSeconds=2)
         case "give":
             await cluster.edit(holderIdentity=whom.name)

@@ -1,4 +1,4 @@
-"""The memory limit: what is done near it, and what is said (OPS-321)."""
+"""The memory limit: actions and log lines near it (OPS-321)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status conditions as series and events: what they are now, and every time one turns."""
+"""Status conditions as series and events: their present status, and each change."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_condition_that_changes_leaves_no_series_behind_and_is_counted_timed_a
 
 
 def test_another_reason_or_message_is_no_turn() -> None:
-    """OPS-487: the series follows, nothing is counted or told."""
+    """OPS-487: the series follows, without a count or an event."""
     seen = ObservedCluster()
     seen.put(a_claim(is_now("Registered", "Unknown", 0, "NodeNotFound")))
     seen.put(a_claim(is_now("Registered", "Unknown", 0, "RegistrationHookPending", "hook")))

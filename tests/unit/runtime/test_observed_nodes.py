@@ -1,4 +1,4 @@
-"""Gauges about Nodes and NodePools: right now, and gone with their objects."""
+"""Gauges about Nodes and NodePools: current values, and removed with their objects."""
 
 from __future__ import annotations
 

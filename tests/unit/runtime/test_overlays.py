@@ -1,4 +1,4 @@
-"""NodeOverlays under a running controller: in force at once, together, and never half (SCH §26)."""
+"""NodeOverlays under a running controller: applied at once, together, and never in part (SCH §26)."""
 
 from __future__ import annotations
 

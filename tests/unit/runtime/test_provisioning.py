@@ -1,4 +1,4 @@
-"""From waiting pods to claims: batches, creation, what is said about it, nomination (SCH §1, §22, §23)."""
+"""From pending pods to claims: batches, creation, events and logs, nomination (SCH §1, §22, §23)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_
 ) -> None:
     """OPS-E8, SCH-652, SCH-654 Beyond, OPS-511.
 
-    SCH-655: an error in the log and an event. OPS-548: a change of cause is told at once.
+    SCH-655: an error in the log and an event. OPS-548: a change of cause is reported at once.
     """
     await start_with_pool(cluster)
     await cluster.waiting(pod("big", {"cpu": "500"}))

@@ -1,4 +1,4 @@
-"""Queues and batches: nothing is looked at twice at once, nothing is lost, nothing spins."""
+"""Queues and batches: no key is reconciled twice at once, none is lost, none spins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def now() -> float:
 
 
 class Reconciles:
-    """A reconcile that answers as told and keeps the times it was asked at."""
+    """A scripted reconcile that records the times of its calls."""
 
     def __init__(self, *answers: Answer, takes: float = 0.0) -> None:
         self.answers = list(answers)

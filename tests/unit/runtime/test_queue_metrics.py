@@ -1,4 +1,4 @@
-"""What queues and singletons tell: the context of every log line, and the figures of the reference's framework."""
+"""Logs and metrics of queues and singletons: the context of every log line, and the metrics of controller-runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readiness and complaints know of: the controller's own watches and those of what it brings along."""
+"""Readiness covers the controller's own watches and those of its provider."""
 
 from __future__ import annotations
 

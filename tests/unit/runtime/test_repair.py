@@ -148,7 +148,7 @@ async def test_the_drain_ends_at_once_whatever_the_claim_grants(cluster: Virtual
 async def test_when_too_many_are_broken_none_is_replaced(cluster: VirtualCluster, broken: int, replaced: int) -> None:
     """DIS-E9, DIS-384: of twelve three may be broken. OPS-522, 547, K15-271: the event `NodeRepairBlocked` says so.
 
-    DIS-043: looked at again after five minutes.
+    DIS-043: evaluated again after five minutes.
     """
     await start_with_nodes(cluster, 12)
     for number in range(broken):

@@ -1,4 +1,4 @@
-"""Pace by cores (OPS §8.1, OPS-C1 to OPS-C4)."""
+"""Rates by number of cores (OPS §8.1, OPS-C1 to OPS-C4)."""
 
 from __future__ import annotations
 

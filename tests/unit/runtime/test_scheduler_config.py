@@ -1,4 +1,4 @@
-"""The scheduler's configuration as far as plans must know it (OPS-330, OPS-O7)."""
+"""The scheduler configuration as far as plans need it (OPS-330, OPS-O7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the picture of the cluster is old, incomplete or refused: nothing that is needed goes, and what is broken is given up."""
+"""An old, incomplete or refused view of the cluster: no needed node is removed, and broken ones are still given up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _leaves(cluster: VirtualCluster) -> bool:
 
 @in_virtual_time
 async def test_a_pod_the_watch_has_not_shown_keeps_its_node(cluster: VirtualCluster) -> None:
-    """The taint closes the node, then the API server itself is asked who is there."""
+    """The taint closes the node, then its pods are listed from the API server."""
     await start_with_empty_node(cluster)
     await asyncio.sleep(20)
     await cluster.running("unseen", "n0")

@@ -174,7 +174,7 @@ async def test_a_pool_that_is_not_ready_gets_nothing_until_it_is(cluster: Virtua
 
 @in_virtual_time
 async def test_a_claim_too_many_is_given_up(cluster: VirtualCluster) -> None:
-    """SCH-703: one that somebody else made for the pool counts as well."""
+    """SCH-703: a claim that another client created for the pool counts as well."""
     await begin(cluster, 1)
     (own,) = await names(cluster)
     await cluster.join(own)

@@ -1,4 +1,4 @@
-"""What is said when the picture of the cluster stays incomplete (OPS-111)."""
+"""Log lines while the cluster state stays incomplete (OPS-111)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from karpenter.simulation.virtual_time import run_virtual
 
 
 def told(lacking: dict[float, str], seconds: float) -> list[tuple[float, str, str]]:
-    """When, for how long and about what it was told; ``lacking`` says what lacks from which second on."""
+    """Time, duration and subject of each log line; ``lacking`` says what is missing from which second on."""
     log = io.StringIO()
     logging.configure("debug", log)
     reports: list[tuple[float, str, str]] = []

@@ -1,4 +1,4 @@
-"""Who writes the end of a drain may only tighten it (K15-016)."""
+"""The termination deadline may only move earlier (K15-016)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_deadline_is_written_unless_the_claim_has_one_that_is_not_later(
 
 @in_virtual_time
 async def test_a_claim_that_changed_meanwhile_is_read_again(cluster: VirtualCluster) -> None:
-    """K15-211, K15-016: conflicts are retried, and what somebody else wrote meanwhile counts."""
+    """K15-211, K15-016: conflicts are retried, and the value that another client wrote meanwhile counts."""
     old = await cluster.claim()
     await cluster.kube.patch(NODE_CLAIM, "c", {"metadata": {"annotations": {"a": "b"}}})
     assert await tighten_deadline(cluster.kube, old, NOW + 5 * MINUTE)

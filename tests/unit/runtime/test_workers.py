@@ -72,7 +72,7 @@ def test_a_worker_logs_none_of_the_fields_of_the_pass_that_added_its_key() -> No
 
 
 def test_keys_that_come_while_a_reconciler_breaks_wait_for_the_next_one() -> None:
-    """``run_supervised`` starts it again. Whoever adds a key must not learn that a group that ends refuses new tasks."""
+    """``run_supervised`` starts it again. A caller that adds a key gets no error from a task group that is ending."""
     added: list[str] = []
 
     class Broken:

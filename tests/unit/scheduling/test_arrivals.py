@@ -47,7 +47,7 @@ def test_where_pods_kept_coming_room_for_the_next_is_bought() -> None:
 
 
 def test_pods_that_came_long_ago_do_not_count_in_the_forecast() -> None:
-    """After a quarter of an hour nobody is expected any more."""
+    """After a quarter of an hour no further pod is expected."""
     assert bought(drip(*come(3, timedelta(minutes=16)))) == ["c1"]
 
 

@@ -1,4 +1,4 @@
-"""Burstable types sell CPU they do not have: requests beyond their baseline cost the surplus price, or are not to be had."""
+"""Burstable types: CPU requests beyond their baseline cost the surplus price, or exclude the type."""
 
 from __future__ import annotations
 

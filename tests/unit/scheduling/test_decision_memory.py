@@ -1,4 +1,4 @@
-"""What a decision remembers for the next one, and when it forgets."""
+"""What a decision caches for the next one, and when the cache ends."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_virtual_pods_are_spread_too() -> None:
 
 
 def test_the_pods_of_a_plan_are_those_that_wait() -> None:
-    """Defaults are no part of what is created, nominated or told."""
+    """Default constraints appear in no created object, nomination or message."""
     waiting = app_pods(1)
     result = plan(node_pool(), service("web", {"app": "web"}), waiting, options=APART)
     assert [new_nodeclaim.pods for new_nodeclaim in result.new_claims] == [tuple(waiting)]
@@ -182,7 +182,7 @@ def test_the_pods_of_a_plan_are_those_that_wait() -> None:
 
 
 def test_of_a_mixed_batch_only_undeclared_pods_are_constrained() -> None:
-    """K15-615: pods of the Service without constraints of their own are spread, those with some and those of nobody are not."""
+    """K15-615: pods of the Service without own constraints are spread, pods with constraints and pods of no Service are not."""
     own = [spread_over(HOST, 9)]
     undeclared = app_pods(2, prefix="plain")
     result = plan(

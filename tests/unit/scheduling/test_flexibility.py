@@ -149,7 +149,7 @@ def test_daemons_count_where_they_run() -> None:
 
 
 def test_min_values_survive_the_cap() -> None:
-    """SCH-360, SCH-617: dearer types stay where diversity needs them, and the order is still by price.
+    """SCH-360, SCH-617: more expensive types stay where diversity needs them, and the order is still by price.
 
     SCH-366: they hold again after the cut.
     API-416, OPS-731.

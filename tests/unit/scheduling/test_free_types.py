@@ -1,4 +1,4 @@
-"""Instance types that cost nothing: a NodeOverlay may say so, and a node fee of 0 is a setting."""
+"""Instance types of price 0, as a NodeOverlay may set, with a node fee of 0."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_limits_are_the_reason_where_an_existing_node_had_room_for_another_pod()
 
 
 def test_limits_are_the_reason_for_a_pod_of_a_gang() -> None:
-    """It is asked for the pod alone, which is no gang."""
+    """A what-if question about the single pod is not about its gang."""
     assert limits_are_told(passed(waiting=gang("train", 2, {"cpu": "2"})))
 
 

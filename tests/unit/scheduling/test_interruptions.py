@@ -1,4 +1,4 @@
-"""Spot is valued with the interruptions the provider tells of (issue of price, point 2): for comparing, never in prices shown."""
+"""Spot is rated with the provider's interruption rates (issue of price, point 2): in comparisons only, never in shown prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single findings of the long series: plans that kube-scheduler would not have bound, and places that were overlooked."""
+"""Regressions found by long series: plans that kube-scheduler would not have bound, and placements that were missed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_node_with_a_prefer_no_schedule_taint_is_a_domain_for_spreads_that_hon
 
 
 def test_a_claim_on_its_way_lacks_the_labels_its_pool_does_not_give() -> None:
-    """Nobody has to guess whether it will be of a rack, so it may take pods that others would keep even over racks."""
+    """It is certain that the node has no rack, so it may take pods that a spread over racks counts."""
     there = node_and_claim("n1", {"cpu": "1"}, labels={"rack": "r1"})
     counting = pod("counting", {"cpu": "100m"}, topology_spread_constraints=(spread_over("rack"),))
     result = plan(coming(), there, counting, app_pods(1, {"cpu": "2"}), types=_SOLD_OUT)

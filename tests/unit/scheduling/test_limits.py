@@ -125,7 +125,7 @@ def test_the_advice_to_raise_a_limit_is_enough_and_no_more(missing: int) -> None
 
 
 def test_exposure_does_not_send_pods_to_a_lighter_pool() -> None:
-    """SCH-313: the heavier pool may buy one node, which holds all; exposure gives way."""
+    """SCH-313: the heavier pool may buy one node, which holds all; exposure is relaxed."""
     meta = {"owner_references": (owner("ReplicaSet", "web"),)}
     replicas = [pod(f"web-{number}", {"cpu": "100m"}, meta=meta) for number in range(8)]
     pools = [node_pool("heavy", weight=10, limits={"nodes": "1"}), node_pool("light")]

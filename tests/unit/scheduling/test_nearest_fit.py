@@ -1,4 +1,4 @@
-"""What a pod left out is told: how many types fell to what, and the least that would have to change (SCH §13 Beyond)."""
+"""The nearest fit of a pod left out: the number of types each filter excluded, and the smallest change (SCH §13 Beyond)."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ _NO_LABEL, _NO_ZONE = term(expr("unknown", "Exists")), term(expr(labels.ZONE, "I
 def test_of_alternatives_that_fail_for_different_causes_the_nearest_is_reported_whatever_their_order(
     nearest: NodeSelectorTerm, farther: tuple[NodeSelectorTerm, ...], sentence: str
 ) -> None:
-    """SCH-250a: Karpenter tells of the alternative that it tried last."""
+    """SCH-250a: Karpenter reports the alternative that it tried last."""
     sold_out = shape("out", {"cpu": 16, "memory": "64Gi", "pods": 9}, [offering("spot", "z1", 0.8, available=False)])
     huge = shape("huge", {"cpu": 64, "memory": "64Gi", "pods": 9}, [offering("spot", "z1", 3.0)])
     for terms in permutations((nearest, *farther)):

@@ -1,4 +1,4 @@
-"""No new node holds most of a plan: a share of its pods, and a number of pods, that give way."""
+"""Node share: no new node holds too large a share of a plan or too many pods; both are preferences."""
 
 from __future__ import annotations
 

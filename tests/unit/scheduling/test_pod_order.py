@@ -1,4 +1,4 @@
-"""Whose pods come first."""
+"""The order in which pods are placed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes first is served first; yet nobody waits whom another order would serve, and limits leave out the less important."""
+"""Earlier pods are placed first; yet no pod waits that another order would place, and limits leave out less important pods."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_nothing_is_packed_where_all_that_pods_could_get_is_refused(
 
 
 class _ToldMemory(DecisionMemory):
-    """A memory that tells what movers it gave."""
+    """A memory that records which movers it returned."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ def test_a_claim_draws_from_one_reservation_and_says_which() -> None:
 
 
 def test_a_reservation_sells_no_more_than_its_units_and_the_rest_is_bought_freely() -> None:
-    """SCH-585, K15-085, §21 Beyond: nobody waits for the next pass.
+    """SCH-585, K15-085, §21 Beyond: no pod has to wait for the next pass.
 
     OPS-243, AWS-601: uses are counted by reservation within a pass.
     """
@@ -104,7 +104,7 @@ def test_a_pod_that_asks_for_reserved_capacity_waits_where_none_is_left() -> Non
 
 @pytest.mark.parametrize("units", [0, 1])
 def test_a_pod_that_waits_for_reserved_capacity_names_the_used_up_reservation(units: int) -> None:
-    """Whether it was before this pass or is by what others take in it (SCH-586: there such pods are told nothing)."""
+    """Used up before this pass, or by other pods in it (SCH-586: there such pods get no reason about reservations)."""
     choosy = pods(units + 1, {"cpu": "2"}, node_selector={labels.CAPACITY_TYPE: "reserved"})
     result = plan(node_pool(), choosy, types=[selling(reserved("r1", units))])
     (waiting,) = result.unschedulable

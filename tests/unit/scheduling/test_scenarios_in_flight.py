@@ -55,7 +55,7 @@ _POOL = node_pool(requirements=[ANY_CAPACITY, wanted(RACK, "In", "a", "b")])
 def test_pods_that_wait_for_planned_nodes_ask_for_no_more(
     batch: Callable[[], list[Pod]], types: Sequence[InstanceType]
 ) -> None:
-    """While claims have not launched, what they are sure to become is enough to know that everybody has a place."""
+    """Unlaunched claims are enough to see that every pod has a place, by what they are sure to become."""
     waiting = batch()
     first = plan(_POOL, waiting, types=types)
     assert (left(first), sizes(first) != []) == ([], True)

@@ -1,4 +1,4 @@
-"""What pods would like, and what becomes of it when not all can be had (S-200, S-203 to S-205, S-221, SCH-250 to SCH-252).
+"""Preferences of pods, and their relaxation when not all can be met (S-200, S-203 to S-205, S-221, SCH-250 to SCH-252).
 
 Preferences about nodes alone are in ``test_scenarios_selection``; here they meet pod affinity, taints and each other.
 """

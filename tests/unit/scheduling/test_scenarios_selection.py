@@ -1,4 +1,4 @@
-"""Which pods take part, and which labels they may ask for: scenarios S-004 to S-035 of the scheduling specification."""
+"""Which pods are scheduled, and which labels they may select: scenarios S-004 to S-035 of the scheduling specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that want to be near others, or far from them (S-175 to S-186, SCH-481, SCH-520 to SCH-561)."""
+"""Pod affinity and anti-affinity (S-175 to S-186, SCH-481, SCH-520 to SCH-561)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def full(name: str, zone: str) -> object:
 
 @pytest.mark.parametrize("follower_first", [True, False], ids=["larger-follower", "smaller-follower"])
 def test_a_pod_shares_the_node_of_the_one_it_follows(follower_first: bool) -> None:
-    """S-175: whichever of them is looked at first."""
+    """S-175: whichever of them is planned first."""
     cluster = PlannedCluster(node_pool())
     sizes_ = ("1", "500m") if follower_first else ("500m", "1")
     cluster.batch(
@@ -204,7 +204,7 @@ def test_a_pod_whose_affinity_matches_no_pod_waits(key: str) -> None:
 @pytest.mark.parametrize("zone", [None, "z1", "z3"], ids=["S-180-free", "S-180-z1", "S-180-z3"])
 @pytest.mark.parametrize("requests", [("1", "100m"), ("100m", "1")], ids=["leader-first", "leader-last"])
 def test_followers_go_to_the_zone_their_leader_is_planned_in(zone: str | None, requests: tuple[str, str]) -> None:
-    """S-180 differs from the reference where the leader is free: its zone is settled at once, so nobody waits for a next pass."""
+    """S-180 differs from the reference where the leader is free: its zone is settled at once, so no pod waits for a next pass."""
     cluster = PlannedCluster(node_pool())
     leader = app_pods(1, {"cpu": requests[0]}, **(at(zone) if zone else {}))
     result = cluster.batch(
@@ -218,7 +218,7 @@ def test_followers_go_to_the_zone_their_leader_is_planned_in(zone: str | None, r
 
 
 def test_a_chain_of_followers_is_planned_in_one_pass() -> None:
-    """SCH-233: whatever the order they are looked at in."""
+    """SCH-233: in whatever order they are planned."""
     cluster = PlannedCluster(node_pool())
     names = ("a", "b", "c", "d")
     chain = [
@@ -270,7 +270,7 @@ def test_no_pod_is_planned_by_affinity_to_pods_that_depend_on_it() -> None:
 @pytest.mark.parametrize("repelling", ["web", "db"])
 @pytest.mark.parametrize("larger", ["web", "db"])
 def test_pods_that_repel_each_other_never_share_a_host(repelling: str, larger: str) -> None:
-    """S-181: whichever of the two says so, and whichever is looked at first."""
+    """S-181: whichever of the two has the anti-affinity, and whichever is planned first."""
     other = {"web": "db", "db": "web"}
     cluster = PlannedCluster(node_pool())
     cluster.batch(
@@ -356,7 +356,7 @@ def test_more_pods_than_zones_leave_some_waiting_at_once() -> None:
 
 @pytest.mark.parametrize("repelled_from", ["z1", "z2"])
 def test_free_pods_leave_room_for_a_pod_that_repels_them(repelled_from: str) -> None:
-    """SCH-561: zones count as taken by what is planned there, whoever is looked at first."""
+    """SCH-561: zones count as taken by pods planned there, in whatever order pods are planned."""
     cluster = PlannedCluster(in_zones("z1", "z2"))
     guard = app_pods(
         1, {"cpu": "1"}, app="guard", affinity=pod_anti_affinity_to(affinity_term(key=ZONE)), **at(repelled_from)

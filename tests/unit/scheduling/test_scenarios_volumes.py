@@ -133,7 +133,7 @@ def _with_disks(count: int, each: int = 1) -> list[object]:
 
 
 def _known(name: str, limit: int) -> list[object]:
-    """A full node of a type, which tells what such nodes attach."""
+    """A full node of a type, whose CSINode shows the attach limit of the type."""
     return [
         node_and_claim(f"there-{name}", {"cpu": "0"}, labels={labels.INSTANCE_TYPE: name}),
         csi_node(f"there-{name}", ebs=limit),

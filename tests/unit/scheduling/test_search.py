@@ -1,4 +1,4 @@
-"""The search for cheap nodes: the bound, what it proposes, and what becomes of that."""
+"""The search for cheap nodes: the lower bound, its proposals, and the plans made of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_lower_bound_takes_all_of_a_pod_from_one_kind_of_node() -> None:
 
 
 def test_a_zone_of_its_own_price_counts_in_the_bound() -> None:
-    """The lower bound of pods that select the dearer zone uses its prices."""
+    """The lower bound of pods that select the more expensive zone uses its prices."""
     types = [
         shape(
             "c4",

@@ -1,4 +1,4 @@
-"""The second core: who may use it, and what becomes of a thread whose decision ends before it."""
+"""The second core: which work may use it, and a thread that outlives its decision."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_nodes_of_other_pools_and_those_leaving_do_not_count() -> None:
 
 
 def test_pods_bound_to_a_zone_stay_there_and_the_plan_says_so() -> None:
-    """No other type, no other zone: the preference gives way."""
+    """No other type, no other zone: the preference is relaxed."""
     waiting = pods(6, ALONE, affinity=where(labels.ZONE, "In", "z1"))
     solution = plan(node_pool("np", SPOT), waiting, types=[sold("a", 0.10, 0.11)])
     assert places(solution) == {("a", "z1"): 6}
@@ -134,7 +134,7 @@ def test_pods_bound_to_a_zone_stay_there_and_the_plan_says_so() -> None:
 
 
 def test_the_preference_is_not_worth_any_price() -> None:
-    """Half again as dear is too much."""
+    """One and a half times the price is too much."""
     solution = plan(node_pool("np", SPOT), pods(6, ALONE), types=[sold("a", 0.10, 0.15)])
     assert places(solution) == {("a", "z1"): 6}
     assert [violation.cause for violation in solution.exposure_violations] == [ViolationCause.NOTHING_ELSE]

@@ -1,4 +1,4 @@
-"""Room of pods that are being deleted: pods that fit there soon get no new node, and wait for it no longer than the window."""
+"""Room of terminating pods: pods that will fit there get no new node, and wait for it no longer than the window."""
 
 from __future__ import annotations
 

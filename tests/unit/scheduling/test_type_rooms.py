@@ -1,4 +1,4 @@
-"""What types leave to pods is the same whether groups of types are asked one by one or all at once."""
+"""The room that types leave for pods is the same whether groups of types are computed one by one or together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A constraint nothing plans for yet is never lost: its pod waits, and the reason names the constraint."""
+"""An unsupported constraint is never ignored: its pod waits, and the reason names the constraint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan pays for and nobody requests, in USD per hour (`decide.waste`)."""
+"""Waste of a plan: capacity that it pays for and no pod requests, in USD per hour (`decide.waste`)."""
 
 from __future__ import annotations
 

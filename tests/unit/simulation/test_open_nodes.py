@@ -102,7 +102,7 @@ def test_a_node_takes_a_pod_that_it_refused_before_once_there_is_room(taken_by: 
 
 
 def test_nothing_is_remembered_of_nodes_that_are_gone() -> None:
-    """Nodes come and go in a long run; what is known of them goes with them, whoever asked last."""
+    """Nodes come and go in a long run; cached facts about them go with them."""
     cluster = _Cluster()
     for name in ("p3", "p4"):
         cluster.change("node", "p0", "a")

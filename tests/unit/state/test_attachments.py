@@ -1,4 +1,4 @@
-"""Which volumes are attached to which node, as events tell it (DIS-540)."""
+"""Which volumes are attached to which node, from events (DIS-540)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device claims in the cluster state: what decisions see of them, and what nodes teach about their types."""
+"""Device claims in the cluster state: their view for decisions, and devices learned from nodes for their types."""
 
 from __future__ import annotations
 

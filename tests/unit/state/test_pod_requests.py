@@ -1,4 +1,4 @@
-"""What a pod requests, and which pods are one class."""
+"""Requests of pods, and which pods form one pod group."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ init = st.tuples(amounts, st.booleans())
 def test_requests_cover_every_moment_of_the_pods_life(
     regular: list[dict[str, int]], inits: list[tuple[dict[str, int], bool]], overhead: dict[str, int]
 ) -> None:
-    """SCH-195: the most of what runs together at any moment, told by playing the pod's start step by step."""
+    """SCH-195: the largest sum of containers that run together, found by simulating the pod's start step by step."""
     subject = pod(
         "p",
         containers=tuple(container(element) for element in regular),
@@ -157,7 +157,7 @@ BASE = {"cpu": "1"}
     ids=["name", "metadata", "namespace", "token-volume", "scheduler", "nomination", "bound"],
 )
 def test_pods_scheduling_cannot_tell_apart_share_a_class(other: Pod) -> None:
-    """SCH-900.1: labels and namespaces are looked at pod by pod where they matter."""
+    """SCH-900.1: labels and namespaces are compared pod by pod where they matter."""
     classes = PodSignatureCache()
     assert classes.signature_of(pod("p", BASE)) is classes.signature_of(other)
 

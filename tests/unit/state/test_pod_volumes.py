@@ -1,4 +1,4 @@
-"""What pods' volumes mean for their place: faults, places and attachments (SCH §18)."""
+"""How volumes restrict the nodes of pods: faults, topology and attachments (SCH §18)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_pod_that_must_move_is_held_only_by_what_cannot_be_looked_up(
     ids=["immediate", "being-bound", "being-bound-and-deleted", "missing", "no-class", "fine"],
 )
 def test_faults_that_pass_by_themselves_are_marked(objects: tuple[Wire, ...], passes: bool) -> None:
-    """SCH-450 Beyond: what provisioners and binders are about to do is no news for an event."""
+    """SCH-450 Beyond: no event about what volume provisioners and binders are about to do."""
     assert data(*objects).errors_are_transient is passes
 
 

@@ -1,4 +1,4 @@
-"""What counts is what is: any history of events gives the snapshot of a fresh start with the final objects."""
+"""Any history of events gives the same snapshot as a fresh start with the final objects."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_siblings_stay_pending_until_they_are_tried_although_the_marked_one_foun
 
 
 def test_a_pod_that_comes_after_all_siblings_were_bound_is_left_to_the_scheduler() -> None:
-    """Nobody may have asked for the pending pods since."""
+    """The pending pods may not have been read since."""
     first = untried("a")
     state = cluster(marked(first))
     state.set_pod(bound(first))

@@ -1,4 +1,4 @@
-"""Which pods a pod belongs together with, as kube-scheduler finds out for its default constraints (SCH-832)."""
+"""The Services and owners of a pod, as kube-scheduler finds them for its default constraints (SCH-832)."""
 
 from __future__ import annotations
 

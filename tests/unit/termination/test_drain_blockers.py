@@ -1,4 +1,4 @@
-"""What holds a node up, in words: one table of situations and the sentence each is told by (DIS §17 Beyond)."""
+"""Messages about blocked drains: a table of situations and the message of each (DIS §17 Beyond)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def protected(value: str, started: float | None = 0.0) -> Pod:
 
 
 def ending(*, grace: int, since: float, finalizers: tuple[str, ...] = ()) -> Pod:
-    """A pod told to go ``since`` seconds ago."""
+    """A pod that was deleted ``since`` seconds ago."""
     meta = {
         "deletion_timestamp": NOW - timedelta(seconds=since) + timedelta(seconds=grace),
         "deletion_grace_period_seconds": grace,

@@ -1,4 +1,4 @@
-"""How fast, in which order and with what answer pods are evicted (DIS §17.4, OPS-444, OPS-445, OPS-702)."""
+"""Evictions of pods: rate, order and answers (DIS §17.4, OPS-444, OPS-445, OPS-702)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def counted(cluster: VirtualCluster, series: str, **labels: str) -> float:
 async def test_two_hundred_nodes_of_twenty_pods_keep_within_the_limit_and_within_a_minute(
     cluster: VirtualCluster,
 ) -> None:
-    """OPS-702, DIS-036: a burst of a thousand, a hundred a second after that; nobody is asked twice."""
+    """OPS-702, DIS-036: a burst of a thousand, a hundred a second after that; no pod is evicted twice."""
     await cluster.start()
     server = Server()
     made = evictor(cluster, server)

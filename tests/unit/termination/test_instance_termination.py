@@ -1,4 +1,4 @@
-"""The end of instances: what holds it up, and who is collected."""
+"""Termination of instances: what delays it, and which instances are garbage."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_an_unregistered_claim_leaves_its_node_to_the_cloud(cluster: Virtu
 
 @in_virtual_time
 async def test_a_claim_that_never_launched_does_not_bother_the_cloud(cluster: VirtualCluster) -> None:
-    """DIS-S315, OPS-L29, OPS-074: without a provider ID nobody asks it."""
+    """DIS-S315, OPS-L29, OPS-074: without a provider ID the cloud is not called."""
     cluster.cloud.refuse("create", *(ProviderError("no") for _ in range(100)))
     await cluster.start()
     await cluster.claim()

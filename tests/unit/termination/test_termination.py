@@ -1,4 +1,4 @@
-"""The end of nodes and claims: finalizers, drain, eviction, instance (DIS §17, OPS §1.8, §1.11)."""
+"""Termination of nodes and claims: finalizers, drain, eviction, instance (DIS §17, OPS §1.8, §1.11)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ async def test_a_budget_holds_the_node_until_its_pod_is_gone(cluster: VirtualClu
 
 @in_virtual_time
 async def test_a_node_that_drains_is_reconciled_every_second(cluster: VirtualCluster) -> None:
-    """DIS-038: nothing tells of a budget that opens, so the drain is tried again each second."""
+    """DIS-038: no event reports a PDB that opens, so the drain is retried each second."""
     await ready(cluster)
     await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("keep", {"app": "a"}, max_unavailable=0))
     await cluster.running("kept", "node-c", meta={"labels": {"app": "a"}})

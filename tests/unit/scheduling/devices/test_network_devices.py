@@ -171,7 +171,7 @@ def test_slices_of_a_node_that_is_not_settled_are_left_out(owner: str, counts: b
 
 
 def test_a_device_in_use_is_not_given() -> None:
-    """K15-168: devices of allocated claims, whoever reaches them."""
+    """K15-168: devices of allocated claims, whichever nodes reach them."""
     held = resource_claim("held", exactly(), held=[("fabric", "gpu-0")], on="n", by=["running"])
     world = [node_and_claim("n", ROOM), held, using("running", "held", node_name="n")]
     assert left(decided(world, everywhere(*gpus(1)), of_template("p", "one"))) == ["p"]
@@ -179,7 +179,7 @@ def test_a_device_in_use_is_not_given() -> None:
 
 
 def test_pods_that_share_a_claim_share_its_device_on_any_nodes() -> None:
-    """Such a device binds nobody to a node, so the pods need not be together."""
+    """Such a device ties no pod to a node, so the pods need not be together."""
     big = {"cpu": "3"}
     pods = [using(name, "shared", requests=big) for name in ("a", "b", "c", "d")]
     result = decided(resource_claim("shared", exactly()), everywhere(*gpus(1)), pods)

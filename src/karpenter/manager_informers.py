@@ -149,7 +149,7 @@ class DeviceInformers:
 
 
 class DeviceHandler(Protocol):
-    """Who follows device claims."""
+    """A handler of changes to device claims and their slices."""
 
     def on_change(self, _old: Wire | None, _new: Wire | None) -> None:
         """A claim, template or class."""

@@ -4,7 +4,7 @@ The functions make the decisions of ``karpenter plan`` and ``karpenter explain``
 dataclasses. Nothing is written to the cluster. What the commands report on standard error is in ``warnings`` of each result, and
 input that ends a command raises an exception:
 
-InputError      the input is wrong; the text says what, where and how to mend it
+InputError      the input is wrong; the text says what, where and how to fix it
 ClusterError    the cluster or the cloud refused, or gave no answer
 
 Money is USD per hour. The names here follow semantic versioning: a later release of the same major version keeps them, their
@@ -63,7 +63,7 @@ Record = dict[str, str | int | float | bool | None]
 
 
 class InputError(ValueError):
-    """The input is wrong: one line for each fault, with where it is and how to mend it."""
+    """The input is wrong: one line for each fault, with where it is and how to fix it."""
 
 
 class ClusterError(ConnectionError):

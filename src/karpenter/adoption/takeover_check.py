@@ -41,7 +41,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdoptionFinding:
-    """One sentence about an object (``NodePool web``), and how to mend it where somebody has to."""
+    """One sentence about an object (``NodePool web``), and how to fix it if a user has to act."""
 
     subject: str
     verdict: Verdict
@@ -81,7 +81,7 @@ def check_takeover(adoption_input: AdoptionInput) -> tuple[AdoptionFinding, ...]
     )
 
 
-# -- who runs now -------------------------------------------------------------------------------------------------------------
+# -- running now ---------------------------------------------------------------------------------------------------------------
 
 
 def _controller_findings(adoption_input: AdoptionInput) -> Iterator[AdoptionFinding]:

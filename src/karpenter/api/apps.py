@@ -138,7 +138,7 @@ class SelectorWorkload(Wire, frozen=True, kw_only=True):
 
 
 class ManagedFieldsEntry(Wire, frozen=True, kw_only=True):
-    """Which fields of an object somebody set last; ``fields`` is a tree of keys such as ``f:spec``."""
+    """The fields of an object that one manager set last; ``fields`` is a tree of keys such as ``f:spec``."""
 
     manager: str = ""
     fields: Mapping[str, object] = msgspec.field(name="fieldsV1", default={})
@@ -178,7 +178,7 @@ class EnvironmentVariable(Wire, frozen=True, kw_only=True):
 
 
 class ConfiguredContainer(Wire, frozen=True, kw_only=True):
-    """What a container is told. ``env_from``: where further variables come from."""
+    """Arguments and environment of a container. ``env_from``: where further variables come from."""
 
     args: tuple[str, ...] = ()
     env: tuple[EnvironmentVariable, ...] = ()

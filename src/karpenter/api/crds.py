@@ -195,7 +195,7 @@ _BETA_CLAIM_COLUMNS = (
     _column("NodeClass", ".spec.nodeClassRef.name", priority=1),
 )
 _ACTIVE = _column("Active", '.status.conditions[?(@.type=="Active")].status')
-#: The conversion webhook where the manifests and charts put it; the controller writes where it really is, and whom to trust.
+#: The conversion webhook where the manifests and charts put it. The controller writes its actual address and CA bundle.
 CONVERSION: Json = {
     "strategy": "Webhook",
     "webhook": {

@@ -1,7 +1,7 @@
 """EC2NodeClass (``karpenter.k8s.aws/v1``): how EC2 instances are launched (API §7, AWS §2).
 
-The schema lets in whatever users could store before; what it cannot judge is judged by the class's controller and told in its
-conditions. ``spec.kubelet`` is open on purpose: its fields belong to the kubelet, not to us.
+The schema accepts whatever users could store before. The node class controller checks the rest and reports it in the conditions.
+``spec.kubelet`` is open on purpose: its fields belong to the kubelet, not to us.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ SCALED_WORKLOADS = tuple(
     Kind("apps", "v1", plural, name, True, apps.ChangingWorkload)
     for plural, name in (("deployments", "Deployment"), ("statefulsets", "StatefulSet"), ("replicasets", "ReplicaSet"))
 )
-#: Deployments and StatefulSets with their replicas and who set them. Not among ``KINDS``.
+#: Deployments and StatefulSets with their replicas and the managers that set them. Not among ``KINDS``.
 SCALABLE_DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment", True, apps.ScalableWorkload)
 SCALABLE_STATEFUL_SET = Kind("apps", "v1", "statefulsets", "StatefulSet", True, apps.ScalableWorkload)
 #: Deployments with the settings of their programs. Not among ``KINDS``.

@@ -22,7 +22,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 
 class OwnerReference(Wire, frozen=True, kw_only=True):
-    """Who an object belongs to."""
+    """The owner of an object."""
 
     api_version: str
     kind: str

@@ -126,7 +126,7 @@ class AllocationResult(Wire, frozen=True, kw_only=True):
 
 
 class ResourceClaimConsumerReference(Wire, frozen=True, kw_only=True):
-    """Who uses a claim."""
+    """A consumer of a claim."""
 
     api_group: str = ""
     resource: str = ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class ValidationRule:
     """An expression that must hold, and what to tell the user when it does not.
 
-    ``code`` is the kind of finding, ``field`` the member of the value that a finding is about, ``hint`` says how to mend it.
+    ``code`` is the kind of finding, ``field`` the member of the value that a finding is about, ``hint`` says how to fix it.
     ``item`` is what the expression demands of each entry ``x`` of a list (or each key ``x`` of a map), empty where the rule is
     about the value as a whole: with it a finding names the entry.
     """

@@ -23,9 +23,9 @@ class BufferPlacement:
 
 
 def nodes_with_room_now(nodes: Iterable[StateNode], solution: Solution) -> frozenset[str]:
-    """Keys of the nodes that take their pods of the solution now: initialized, or of nobody's NodeClaim.
+    """Keys of the nodes that can take their pods of the solution now: initialized, or without a NodeClaim.
 
-    Left out are those where pods that are being deleted have to end first.
+    Nodes where terminating pods have to end first are left out.
     """
     later = {placed.node_key for placed in solution.awaiting_terminating_pods}
     return frozenset(

@@ -44,7 +44,7 @@ class DownscalerAnnotations:
         return ""
 
     def keeps_down(self, now: datetime) -> bool:
-        """Whether kube-downscaler itself would have the workload scaled down now: nobody restores its replicas then."""
+        """Whether kube-downscaler itself would keep the workload scaled down now. In that case its replicas are not restored."""
         if self._is_forced("force-uptime", now):
             return False
         if self._is_forced("force-downtime", now):

@@ -255,7 +255,7 @@ class CapacityScheduleReconciler:
         )
 
     async def _write_status(self, schedule: CapacitySchedule, status: CapacityScheduleStatus, ready: Condition) -> bool:
-        """Write the status if it changed; whether somebody else wrote meanwhile."""
+        """Write the status if it changed; returns whether another client wrote it meanwhile."""
         meta = schedule.metadata
         written = conditions.set_rootless_condition(
             schedule.status.conditions, ready, meta.generation, self._context.clock.now()

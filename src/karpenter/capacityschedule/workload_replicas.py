@@ -1,6 +1,6 @@
 """Which replicas a Deployment or StatefulSet gets while its schedule sleeps, and afterwards (pure).
 
-What others decide is never fought: a workload that somebody scales up at night stays as it is, and one whose replicas a GitOps
+Decisions of others are respected: a workload that a user scales up at night stays as it is, and one whose replicas a GitOps
 tool sets, or whose HorizontalPodAutoscaler would undo the change at once, is not touched at all.
 """
 

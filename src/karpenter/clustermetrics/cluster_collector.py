@@ -1,4 +1,4 @@
-"""What the parts of the observatory have in common: what they hear, and the picture they write from."""
+"""What the collectors of cluster metrics have in common: their callbacks, and the snapshot from which they write series."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _no_series() -> Iterable[str]:
 
 
 class ClusterCollector:
-    """Some series and what is done for them. Hears of every change (``None`` stands for absent) and of every plan."""
+    """A group of series and their upkeep. Its callbacks get every change (``None`` stands for absent) and every plan."""
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
         """A Node changed."""
@@ -83,7 +83,7 @@ class ClusterCollector:
         """Every ten seconds: bring up to date what has to be asked for."""
 
     def prepare(self, snapshot: ClusterMetricsSnapshot) -> SeriesWriter:
-        """Note what else belongs to the picture, quickly, and return what writes the series down."""
+        """Copy, quickly, what else the series need, and return the function that writes them."""
         return _no_series
 
 

@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 
 
 def essential_collectors(context: ControllerContext, unready: Callable[[], str]) -> tuple[ClusterCollector, ...]:
-    """Parts every process has, however large its cluster. ``unready`` says what the picture lacks."""
+    """Collectors every process has, however large its cluster. ``unready`` says what the cluster state lacks."""
     return (
         ClusterSyncMetrics(context, unready),
         UnschedulablePodMetrics(context),
@@ -64,7 +64,7 @@ def detail_collectors(
 
 
 class ClusterMetrics:
-    """Tells its parts what happens, and takes the picture they write from. ``pods`` are all pods there are, when asked."""
+    """Passes events to its collectors, and takes the snapshot they write from. ``pods`` iterates over all current pods."""
 
     def __init__(self, context: ControllerContext, pods: Iterable[Pod], collectors: Iterable[ClusterCollector]) -> None:
         self._context = context
@@ -102,7 +102,7 @@ class ClusterMetrics:
         self._notify(lambda part: part.on_plan(plan))
 
     def _notify(self, notify: Callable[[ClusterCollector], None]) -> None:
-        """A part that cannot cope with some news costs its own figures, and nothing of what is done."""
+        """A collector that fails on an event loses its own series only; everything else goes on."""
         for part in self._collectors:
             try:
                 notify(part)
@@ -117,7 +117,7 @@ class ClusterMetrics:
                 await part.refresh()
 
     def prepare(self) -> SeriesWriter:
-        """Take a picture of the cluster as it is now, for all parts to write from."""
+        """Take a snapshot of the cluster, for all collectors to write from."""
         state = self._context.state
         picture = ClusterMetricsSnapshot(
             now=self._context.clock.now(),

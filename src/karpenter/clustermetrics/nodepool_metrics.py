@@ -90,7 +90,7 @@ class DisruptionBudgetMetrics(ClusterCollector):
 
 
 class _PoolPrices:
-    """What is sold to one pool. A price is looked for when somebody asks for it."""
+    """Instance types and prices of one pool. A price is looked up on first use."""
 
     def __init__(self, types: tuple[InstanceType, ...]) -> None:
         self.types = types
@@ -117,7 +117,9 @@ class _PoolPrices:
 
 
 class NodePoolCostMetrics(ClusterCollector):
-    """Hourly prices of what runs, per pool (OPS-122, OPS-431). What nobody sells any more costs nothing here, and is counted."""
+    """Hourly prices of what runs, per pool (OPS-122, OPS-431). Nodes that have no price any more cost nothing here, and are
+    counted.
+    """
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""Gauges about the picture itself and about the last plan: what it left (OPS-461 to OPS-464) and what it pays."""
+"""Gauges about the cluster state and the last plan: what it left unscheduled (OPS-461 to OPS-464) and what it costs."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _effective_zone(pod: Pod, terms: tuple[NodeSelectorTerm, ...]) -> str:
 
 
 class ClusterSyncMetrics(ClusterCollector):
-    """How complete the picture is. ``unready`` says what it lacks, an empty text when it lacks nothing."""
+    """How complete the cluster state is. ``unready`` says what it lacks; empty if it is complete."""
 
     def __init__(self, context: ControllerContext, unready: Callable[[], str]) -> None:
         self._unready = unready

@@ -14,7 +14,7 @@ class InputObject:
 
     origin: str
     content: Json
-    #: What the reader mended.
+    #: Corrections made while the object was read.
     notes: tuple[Note, ...] = ()
 
 

@@ -2,7 +2,7 @@
 
 A conversion there and back that does not give the same ``spec`` has lost something. Each field that differs is remembered with
 two values: the one that was lost, and the one that stands for it after the way back. The restoring conversion compares: where the
-field still holds the second value, nobody changed it, and the first one is put back. A field that a user changed stays changed.
+field still holds the second value, it was not changed, and the first one is put back. A field that a user changed stays changed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FieldMemory:
         return msgspec.json.encode(self.fields).decode() if self.fields else ""
 
     def restored(self, spec: Json) -> Json:
-        """The ``spec`` with every remembered field that nobody changed."""
+        """The ``spec`` with every remembered field that was not changed."""
         for field in self.fields:
             if field.path:
                 spec = _with_restored(spec, field, field.path)

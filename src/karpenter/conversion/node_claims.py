@@ -35,7 +35,7 @@ def from_beta(metadata: Json, content: Json, options: ConversionOptions, notes: 
 
 
 def from_v1(metadata: Json, content: Json, options: ConversionOptions, notes: NoteList) -> Json:
-    """The same NodeClaim with what no server takes mended. Raises ``NotConvertible``."""
+    """The same NodeClaim, with values corrected that every API server refuses. Raises ``NotConvertible``."""
     spec = object_field(content, "spec", "")
     reference = object_field(spec, "nodeClassRef", "spec")
     repaired = {

@@ -75,7 +75,7 @@ def from_beta(metadata: Json, content: Json, options: ConversionOptions, notes: 
 
 
 def from_v1(metadata: Json, content: Json, options: ConversionOptions, notes: NoteList) -> Json:
-    """The same EC2NodeClass with what no server takes mended. Raises ``NotConvertible``."""
+    """The same EC2NodeClass, with values corrected that every API server refuses. Raises ``NotConvertible``."""
     spec = object_field(content, "spec", "")
     convert_ubuntu(metadata, spec, options, notes)
     return _node_class(metadata, spec)

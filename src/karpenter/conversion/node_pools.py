@@ -114,7 +114,7 @@ def from_beta(metadata: Json, content: Json, options: ConversionOptions, notes: 
 
 
 def from_v1(metadata: Json, content: Json, options: ConversionOptions, notes: NoteList) -> ConvertedPool:
-    """The same NodePool with what no server takes mended. Raises ``NotConvertible``."""
+    """The same NodePool, with values corrected that every API server refuses. Raises ``NotConvertible``."""
     spec = object_field(content, "spec", "")
     template = object_field(spec, "template", "spec")
     written = object_field(template, "spec", "spec.template")

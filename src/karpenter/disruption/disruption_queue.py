@@ -82,7 +82,7 @@ class DisruptionQueue:
         self._command_by_replacement: dict[str, str] = {}
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
-    # -- who is held ----------------------------------------------------------------------------------------------------
+    # -- held nodes -----------------------------------------------------------------------------------------------------
 
     def has_candidate(self, key: str) -> bool:
         """Whether a node is part of a command under way (DIS-070)."""
@@ -360,7 +360,7 @@ class DisruptionQueue:
         )
 
     async def _stop_frozen(self, queued: QueuedCommand, freeze: Freeze) -> None:
-        """Somebody wants things to stop: nothing has failed, and nothing is held against the nodes afterwards."""
+        """Stop a command because of a freeze. Nothing failed, so its nodes get no backoff."""
         _log.info("disruption command stopped", freeze=str(freeze), **queued.log_fields())
         await self._roll_back(queued, str(freeze))
 
@@ -383,7 +383,7 @@ class DisruptionQueue:
                 _log.debug("freeing node failed", Node={"name": view.name}, error=str(error))
 
     async def _delete_unused_replacement(self, queued: QueuedCommand, name: str) -> None:
-        """Delete a replacement unless somebody else is meant for it by now (DIS §12 Beyond)."""
+        """Delete a replacement unless other pods run on it or are planned for it by now (DIS §12 Beyond)."""
         claim = self._context.state.claim(name)
         if claim is None or claim.metadata.deletion_timestamp is not None or self._is_replacement_used(queued, claim):
             return

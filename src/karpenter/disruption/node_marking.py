@@ -24,7 +24,7 @@ from karpenter.runtime.patching import merge_patch
 from karpenter.state.state_node import StateNode
 from karpenter.termination.terminating_node import tainted_node
 
-#: How often a write that meets somebody else's is tried.
+#: How often a write is tried when it conflicts with another client's.
 _MAX_ATTEMPTS = 3
 _DISRUPTION_REASON = "DisruptionReason"
 #: What tells of the decision on a NodeClaim that goes.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: A sample stands for the time until the next one, unless that is further away: then nobody was there to see, and it counts as
-#: not known.
+#: A sample holds until the next one. If the next one is further away than this, no process recorded, and the time counts as
+#: unknown.
 MAX_GAP = timedelta(minutes=15)
 #: The outcome of a decision that has not ended.
 UNDER_WAY = "under way"

@@ -256,7 +256,7 @@ def _create(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has no effect later
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("BEGIN IMMEDIATE")
-    if _version(database) == 0:  # else somebody else made it meanwhile
+    if _version(database) == 0:  # otherwise another process created it meanwhile
         for statement in SCHEMA.split(";\n"):
             database.execute(statement)
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -183,7 +183,7 @@ def burstable_cpu(name: str, currency: str = PRICE_CURRENCY) -> BurstableCpu | N
     """The CPU credits of a type, in the credit mode it launches in by default; None for types without credits.
 
     Surplus prices are known in USD only. In other currencies a type in mode ``unlimited`` counts as if it guaranteed all of its
-    CPU: a surplus is to be had there, at a price that is not known.
+    CPU: its surplus is available, but its price is unknown.
     """
     family, _, size = name.partition(".")
     sizes = _BASELINE_MILLIS.get(family, {})

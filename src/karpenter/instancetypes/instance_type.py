@@ -70,7 +70,7 @@ class BurstableCpu:
     """What a burstable type guarantees of its vCPUs: it earns CPU credits for ``baseline_millis`` and no more.
 
     ``baseline_millis`` are thousandths of a vCPU, summed over all vCPUs. CPU beyond it, averaged over a day, costs
-    ``surplus_price_per_vcpu_hour``; None where no more than the baseline is to be had (credit mode ``standard``).
+    ``surplus_price_per_vcpu_hour``; None if no more than the baseline is available (credit mode ``standard``).
     """
 
     baseline_millis: int

@@ -1,4 +1,4 @@
-"""Who was cancelled: the task that runs, or something it waited for. Both raise ``CancelledError``."""
+"""Tells whether a ``CancelledError`` means that the running task was cancelled, or something it waited for. Both raise it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import asyncio
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody asked the task that runs now to end."""
+    """Whether cancellation of the running task was requested."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

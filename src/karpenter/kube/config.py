@@ -41,7 +41,7 @@ _HOST_VARIABLE, _PORT_VARIABLE = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_
 
 
 class ConfigError(Exception):
-    """No usable cluster configuration; the message says what is wrong, where, and how to mend it."""
+    """No usable cluster configuration; the message says what is wrong, where, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def connect(
 
 
 def with_token(connection: Connection, token: str) -> Connection:
-    """The same cluster for whoever has this bearer token: without the certificate, impersonation or rights of the first user."""
+    """A connection to the same cluster with this bearer token, without the first user's certificate, impersonation or rights."""
     from karpenter.kube.credentials import FileIdentity
 
     return replace(connection, _user=KubeconfigUser(), _identity=FileIdentity(token=token.encode("latin-1", "replace")))

@@ -1,4 +1,4 @@
-"""One line for people about a failed API call: what happened, where, and how to mend it."""
+"""One line for users about a failed API call: what happened, where, and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Credentials from a helper program (``users[].user.exec`` of a kubeconfig, ``client.authentication.k8s.io``).
 
 The program is run when credentials are first needed, again shortly before they expire, and when the server refuses them: one run
-at a time, whose outcome everybody who waits for it shares, its failure included. Right after a run there is no other for a
-few seconds, or a server that refuses everything would have the program run without pause. Where a renewal fails, what
-has not expired yet goes on being used.
+at a time. All waiting requests share its outcome, including a failure. After a run there is a pause of a few seconds; otherwise a
+server that refuses everything would have the program run without pause. If a renewal fails, credentials that have not expired
+stay in use.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Connections to one server, kept alive between requests: aiohttp behind ``http_exchange``.
 
-Silence. A watch says nothing for minutes, and a server or a gateway that vanishes without closing its connections says nothing
-either. The kernel can tell the two apart: it probes a silent connection and breaks it when there is no answer. Without that a
-controller would go on acting on an old picture until the watch's own limit.
+Idle connections. A watch may send nothing for minutes, and so does a server or a gateway that vanishes without closing its
+connections. TCP keepalive distinguishes the two: the kernel probes an idle connection and breaks it when there is no answer.
+Without it a controller would act on outdated state until the watch's own time limit.
 
-Writes. The library sends the head of a request together with its body, and asks the body for its bytes right before: that is
-where the check of a request runs. It sends reads, deletions and replacements once more by itself when the server closes the
-connection before it answers; a body gives its bytes once, so that no write is sent twice. Reads may be.
+Writes. The library sends the head of a request together with its body, and reads the body right before. The check of a request
+runs at that point. It sends reads, deletions and replacements once more by itself when the server closes the connection before it
+answers; a body can be read only once, so no write is sent twice. Reads may be.
 
 Proxies. The library has one TLS context for the server and for a proxy of https://, as Go's clients have.
 """
@@ -195,7 +195,7 @@ class HttpConnections:
 
 
 def _give_up(response: aiohttp.ClientResponse) -> None:
-    """Close the connection at once, unless what came was read to its end: nobody waits for the farewell of TLS."""
+    """Close the connection at once, without the TLS closing handshake, unless the response was read to its end."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -203,9 +203,9 @@ def _give_up(response: aiohttp.ClientResponse) -> None:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Gives up idle connections on which something arrived that nobody asked for: the next request would get it as its answer.
+    """Closes idle connections on which unrequested data arrived: the next request would get it as its answer.
 
-    The library has no public way to look at them. A test fails where it is built otherwise.
+    The library has no public way to inspect them. A test fails if its internals change.
     """
 
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:

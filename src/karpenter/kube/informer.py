@@ -8,9 +8,10 @@ that raises is a bug and ends ``run``.
 
 What can go wrong on the way and what it costs:
 
-* The stream ends or breaks: it is continued from the last version seen. Nothing is missed, nothing comes twice. After news
-  there is no pause: a server ends the streams of whoever is slow to read a burst of changes. Only after several very short
-  streams in a row there is one, because something between here and the server may close each watch after its first event.
+* The stream ends or breaks: it is continued from the last version seen. Nothing is missed, nothing comes twice. After a stream
+  that brought events there is no pause: a server ends the streams of clients that are slow to read a burst of changes. Only after
+  several very short streams in a row there is one, because something between here and the server may close each watch after its
+  first event.
 * Something comes twice or late all the same: versions of an object are numbers that grow (the API promises so since 1.35), and
   an event that is not newer than the stored object or its reported deletion is dropped. Where versions are not numbers, only
   the same one is recognised.

@@ -65,7 +65,7 @@ class ExecConfig(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
-    """Credentials of a user, and whom they impersonate (``as_*``)."""
+    """Credentials of a user, and the user they impersonate (``as_*``)."""
 
     token: str = ""
     token_file: str = msgspec.field(name="tokenFile", default="")

@@ -85,7 +85,7 @@ class Reader(Protocol):
 
 @runtime_checkable
 class PagedReader(Protocol):
-    """A reader that can hand a list out as it arrives. Who keeps only part of it need not have room for the whole."""
+    """A reader that can return a list page by page. A caller that keeps only part of the list needs no memory for all of it."""
 
     def pages(
         self, kind: Kind[T], namespace: str = "", *, label_selector: str = "", field_selector: str = ""

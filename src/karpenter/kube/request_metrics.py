@@ -31,7 +31,7 @@ class FinishedRequest:
 
 
 class RequestObserver(Protocol):
-    """Told of every request. Called from the event loop: it must be quick and must not raise."""
+    """Called for every request, on the event loop: it must be quick and must not raise."""
 
     def request_finished(self, request: FinishedRequest) -> None:
         """A request was answered, or will not be."""

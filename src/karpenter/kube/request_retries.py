@@ -1,7 +1,7 @@
 """Which failed requests are sent again, and when.
 
-What decides is whether the server may have done it already. A caller that hears of a failure looks at the world again and decides
-afresh, so the client only repeats what is certain to be harmless:
+The criterion is whether the server may have carried the request out already. A caller that gets an error reads the current state
+and decides again, so the client retries only what is certainly harmless:
 
 ===============================  =====================  ====================  =========
 what came back                   get, list              create, patch,        evict
@@ -13,15 +13,15 @@ no connection (RequestNotSent)   again                  again                 ag
 anything else                    no                     no                    no
 ===============================  =====================  ====================  =========
 
-1. A 429 to an eviction is mostly a disruption budget's, which is for the caller to wait out.
+1. A 429 to an eviction mostly comes from a disruption budget. The caller waits for the budget.
 2. It may have been done. A second create would answer AlreadyExists, a second patch at a version Conflict, a second delete
    NotFound or hit an object made since: the caller has to find out which. That holds for 503 and 504 too, which proxies
    give as well.
 
-The server's Retry-After is obeyed. Watches are repeated by whoever follows them (``informer``).
+The server's Retry-After is obeyed. Watches are restarted by their informer (``informer``).
 
-Writes are given up after ten seconds of waiting: what the caller knew when it decided is old by then, and it may not lead any
-more (OPS-361).
+Writes are given up after ten seconds of waiting: the state on which the caller decided is outdated by then, and this process may
+no longer be the leader (OPS-361).
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ class SharedPodParts:
         )
 
     def _of(self, part: str, value: T) -> T:
-        """Parts are told apart: a container and a toleration that say nothing are encoded alike."""
+        """The stored value equal to this one. Each part has its own values: an empty container and an empty toleration encode
+        alike.
+        """
         if not value:
             return value
         known, key = self._values.setdefault(part, {}), self._encode(value)

@@ -64,7 +64,7 @@ def current_material(trust: ServerTrust, certificate: bytes, key: bytes) -> TlsM
 def ssl_context(trust: ServerTrust, material: TlsMaterial) -> ssl.SSLContext:
     """The context for new connections. Raises ``UnusableCertificate``.
 
-    Clients share it for equal material, so the authorities of the system are read once. Nobody changes it.
+    Clients with equal material share it, so the system's certificate authorities are read once. It is never modified.
     """
     return _shared_context(material, skips_verification=trust.skips_verification)
 

@@ -1,4 +1,4 @@
-"""Runs the rules: matches become findings with lines, unless somebody has said that they are meant."""
+"""Runs the rules: matches become findings with lines, unless the manifest suppresses them."""
 
 from __future__ import annotations
 

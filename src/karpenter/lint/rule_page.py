@@ -15,7 +15,7 @@ _FOLDER = "examples"
 
 @dataclass(frozen=True, slots=True)
 class RuleExample:
-    """Manifests in which the rule finds something, at the line that ends in ``FINDING_MARK``, and mended ones."""
+    """Manifests in which the rule finds something, at the line that ends in ``FINDING_MARK``, and corrected ones."""
 
     bad: str
     good: str

@@ -1,8 +1,8 @@
-"""Which findings somebody has said to be meant: in an annotation of the object, or in a comment beside the field.
+"""Suppressed findings: by an annotation of the object, or by a comment beside the field.
 
-``karpenter.sh/lint-ignore: KL001,KL002`` as an annotation speaks about the whole object. The same in a comment speaks about the
-field that begins on its line, with all that is in it; a comment on a line of its own about the field that begins on the next.
-Above the first line of an object that is the object. ``*`` stands for all rules.
+The annotation ``karpenter.sh/lint-ignore: KL001,KL002`` applies to the whole object. The same text in a comment applies to the
+field that begins on its line, including everything in it. A comment on a line of its own applies to the field that begins on the
+next line; above the first line of an object it applies to the object. ``*`` stands for all rules.
 """
 
 from __future__ import annotations

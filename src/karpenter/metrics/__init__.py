@@ -1,7 +1,7 @@
 """Figures about the running process for Prometheus: every series by name, in one registry per process.
 
-Whoever does something worth counting is handed ``Metrics`` and counts it there; what can be read off the cluster's picture is
-computed when it is asked for, so that a series never outlives its object.
+Components get ``Metrics`` and count their events there. Series that follow from the cluster state are computed at each scrape, so
+that a series never outlives its object.
 """
 
 from karpenter.metrics.build_info import BuildInfo

@@ -100,7 +100,7 @@ class QueueMetrics(ControllerMetrics):
         self._longest = metrics.workqueue_longest_running_processor_seconds.labels(**own)
 
     def read_from(self, depth: Callable[[], int], running_seconds: Callable[[], list[float]]) -> None:
-        """What to ask when somebody reads the figures; from any thread."""
+        """The functions that a scrape calls for the figures; from any thread."""
         self._depth.set_function(depth)
         self.active.set_function(lambda: len(running_seconds()))
         self._unfinished.set_function(lambda: sum(running_seconds()))

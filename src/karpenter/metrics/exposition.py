@@ -1,9 +1,9 @@
 """The Prometheus text format, also for families too large for the usual client (OPS-400).
 
 Series about every node, pod and condition are many: in a cluster of 5 000 nodes hundreds of thousands of lines. They are not
-kept, so none can outlive its object (OPS-403); a ``SeriesSource`` writes them when somebody asks, from an immutable picture which
-it takes on the event loop. Writing happens in a thread, so that the loop goes on meanwhile; only one answer is written at a time,
-since it may be large.
+kept, so none can outlive its object (OPS-403). At each scrape a ``SeriesSource`` takes an immutable snapshot on the event loop
+and writes the series from it. Writing happens in a thread, so that the loop goes on meanwhile. Only one response is written at a
+time, since it may be large.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SeriesSource(Protocol):
     """Families that are worked out when they are asked for."""
 
     def prepare(self) -> SeriesWriter:
-        """Take a picture, on the event loop and therefore quickly, and return what writes it down."""
+        """Take a snapshot, on the event loop and therefore quickly, and return the function that writes it."""
 
 
 class MetricsRegistry(CollectorRegistry):

@@ -43,7 +43,7 @@ def disruption_rules(pool: NodePool, cluster_freeze: Freeze | None) -> Disruptio
 
 
 def unparseable_settings(pool: NodePool) -> tuple[Finding, ...]:
-    """Settings of a pool about disruption that cannot be read; each of them holds something back until it is mended."""
+    """Disruption settings of a pool that do not parse; each of them blocks some disruption until it is corrected."""
     freeze = freezes.nodepool_freeze(pool)
     return (
         *nodepool_budgets.nodepool_budgets(pool).findings,

@@ -20,7 +20,7 @@ class _SelectorTermWithId(Protocol):
 
     @property
     def id(self) -> str | None:
-        """The id, None where it goes by something else."""
+        """The id; None if the term selects by other fields."""
 
 
 #: What an id looks like; admission finds such a text anywhere in what is written (API-227).

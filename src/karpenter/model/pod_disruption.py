@@ -132,7 +132,7 @@ def is_protected(pod: Pod, now: datetime) -> bool:
 
 
 def is_not_safe_to_evict(pod: Pod) -> bool:
-    """Whether Cluster Autoscaler would keep a node for the pod. A drain that somebody asked for evicts it all the same."""
+    """Whether Cluster Autoscaler would keep a node for the pod. A drain that a user requested evicts it nevertheless."""
     return pod.metadata.annotations.get(labels.SAFE_TO_EVICT) == "false"
 
 
@@ -166,7 +166,7 @@ def without_deletion_cost(pod: Pod) -> Pod:
 
 
 def unreadable_cost(pod: Pod) -> tuple[str, str] | None:
-    """Annotation and value of a cost that cannot be read, None where there is nothing to complain about (K15-341)."""
+    """Annotation and value of a cost that does not parse; None if there is no such annotation or it parses (K15-341)."""
     annotation = cost_annotation(pod)
     value = pod.metadata.annotations[annotation] if annotation else ""
     return (annotation, value) if annotation and _cost_value(value) is None else None

@@ -1,10 +1,10 @@
-"""What is wrong with an object of ours, as findings: where, what and how to mend it.
+"""What is wrong with an object of ours, as findings: where, what and how to fix it.
 
 Three groups of checks. ``admit`` (from ``crd_admission``) answers what an API server with our CRDs would answer when the object
-is written, for manifests that never met one (API-033). ``validate_node_pool`` and ``validate_node_overlay`` find what passes
-there and still makes no sense; a pool with such findings is not used (API-075 ff.). ``unknown_fields_of`` and ``advise_object``
-(from ``advice``) find what is legal and probably not meant. Admission never gets stricter than users know it, so later insights
-belong to the last two.
+is written, for manifests that no API server has checked (API-033). ``validate_node_pool`` and ``validate_node_overlay`` find what
+passes there and is still invalid; a pool with such findings is not used (API-075 ff.). ``unknown_fields_of`` and
+``advise_object`` (from ``advice``) find what is legal and probably not meant. Admission never gets stricter than users know it,
+so later insights belong to the last two.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong with an object: where, what kind of thing, and the sentence for the user (with how to mend it)."""
+    """Something wrong with an object: where, what kind of thing, and the sentence for the user (with how to fix it)."""
 
     path: str
     code: str

@@ -1,7 +1,7 @@
-"""Taints and tolerations: who may run on a node, and which taints are only passing by.
+"""Taints and tolerations: which pods may run on a node, and which taints are temporary.
 
-Two taints are the same when key and effect agree; the value says nothing about identity. Ephemeral taints belong to a
-node that is still starting: they are expected to go, so planning looks through them and initialisation waits for them.
+Two taints are the same when key and effect agree; the value is not part of the identity. Ephemeral taints belong to a node that
+is still starting. They are expected to be removed, so planning ignores them and initialization waits for their removal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Objects that an earlier installation stored as ``v1beta1`` are written again, so that all are stored as ``v1`` (API-851).
 
-An API server writes an object in the storage version whenever somebody changes it, and notes in ``status.storedVersions`` of the
-CRD which versions it has ever written. A CRD without one of these versions is refused, so objects nobody changes would keep
-``v1beta1`` for ever. This is what the storage version migration of Kubernetes does, for our kinds.
+An API server writes an object in the storage version whenever a client changes it, and notes in ``status.storedVersions`` of the
+CRD which versions it has ever written. A CRD without one of these versions is refused, so objects that no client changes would
+keep ``v1beta1`` for ever. This is what the storage version migration of Kubernetes does, for our kinds.
 """
 
 from __future__ import annotations

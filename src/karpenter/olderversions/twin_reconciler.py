@@ -1,8 +1,8 @@
 """Keeps the twins of Provisioners, Machines and AWSNodeTemplates in step with them (API-852 to API-856).
 
 One pass over an older object converts it, creates or changes its twins, and writes whether they are ready into its status. An
-object of ``v1`` that somebody else made under the same name is never touched. Deleting the older object deletes its twins: they
-belong to it, and the garbage collector of Kubernetes follows.
+object of ``v1`` with the same name that this controller did not create is never touched. Deleting the older object deletes its
+twins: they belong to it, and the garbage collector of Kubernetes follows.
 """
 
 from __future__ import annotations

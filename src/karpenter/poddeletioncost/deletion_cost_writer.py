@@ -1,4 +1,4 @@
-"""Writes deletion costs on pods, the last wish for each (K15-351)."""
+"""Writes deletion costs on pods; for each pod only the latest wanted cost (K15-351)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DeletionCostWriter:
         self._nodes_left: dict[str, int] = {}
 
     def set_costs(self, changes: Iterable[CostChange]) -> None:
-        """Write these; all earlier wishes are dropped, since a pod without a change has the cost it should have."""
+        """Write these; all earlier changes are dropped, since a pod without a change has the cost it should have."""
         self._wishes = {"/".join(change.key): change for change in changes}
         self._pods_left = Counter((wish.node_pool, wish.node) for wish in self._wishes.values())
         nodes = Counter(pool for pool, _ in self._pods_left)

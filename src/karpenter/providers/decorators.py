@@ -226,7 +226,7 @@ class MetricsProvider(CloudProviderDecorator):
         return await self._measure("Create", self._provider.create(claim), pool=_pool_of(claim))
 
     async def delete(self, provider_id: str) -> None:
-        """Ask for the instance to go; that it is gone is the answer everybody waits for, not an error."""
+        """Request the deletion of the instance. ``InstanceNotFound`` is its expected end and not counted as an error."""
         await self._measure("Delete", self._provider.delete(provider_id), InstanceNotFound)
 
     async def get(self, provider_id: str) -> Instance:

@@ -1,11 +1,11 @@
 """Pods that were lost by the nodes launched for them: the next NodeClaim for such a pod is created after a growing pause.
 
-Something in a cluster may keep each new node from running the pod it was launched for: a controller that adds a taint to every
-node, or one that evicts the pod. A plan looks right each time, so without a memory a node would be launched with every pass.
+A component in the cluster may keep each new node from running the pod it was launched for: a controller that adds a taint to
+every node, or one that evicts the pod. Each plan is correct by itself, so without a memory every pass would launch another node.
 
 A node lost a pod in two cases. The pod waits, and a later plan wants another NodeClaim for it although the instance of the first
-one was launched; this counts for the pod. Or the pod was bound to its node and was deleted within a minute, though nobody drained
-the node; its owner replaces it under a new name, so this counts for the owner. A pod that stayed bound for a minute ends the
+one was launched; this counts for the pod. Or the pod was bound to its node and was deleted within a minute, although the node was
+not drained; its owner replaces it under a new name, so this counts for the owner. A pod that stayed bound for a minute ends the
 count. Pauses run from the last NodeClaim created, so a pod whose nodes take long to boot does not wait for longer.
 
 Nothing is stored: a restarted process begins with an empty memory.

@@ -1,18 +1,19 @@
 """Nomination: telling the scheduler which pods a new node was bought for.
 
 With tight plans a scheduler that spreads pods over all open nodes strands some of them. So before a node opens, pods planned
-for it get its name as ``status.nominatedNodeName``; only where the field is empty or holds a nomination of ours that is out of
-date. Who is meant for which claim is what the latest pass said; nothing is stored. Schedulers that ignore the field lose nothing.
+for it get its name as ``status.nominatedNodeName``; only where the field is empty or holds an outdated nomination of ours. The
+latest pass decides which pods belong to which claim; nothing is stored. Schedulers that ignore the field lose nothing.
 
-A scheduler keeps the room of a nominated pod free, but it tries every waiting pod whenever any node opens, and takes the
-nomination away from one whose node is still closed; then the room is anybody's. Each try that fails also costs the scheduler
-more the more nominations there are. Four things hold that off:
+A scheduler keeps the room of a nominated pod free, but it tries every waiting pod whenever any node opens, and removes the
+nomination of a pod whose node is still closed; then any pod may take the room. Each try that fails also costs the scheduler more
+the more nominations there are. Four measures prevent that:
 
 * While an instance starts, only pods are nominated that the scheduler has tried: it will soon try the others.
 * Nodes that join within moments of each other gather, and open together when the pods of all of them are nominated.
 * Before they do, nominations that were lost meanwhile are written again, and all have come back through the watch: a scheduler
-  hears of pods and of nodes on different ways, and has heard of these pods by then as a rule.
-* Whoever loses the nomination to a node that has just opened is given it again, a few times: a try begun before took it.
+  watches pods and nodes separately, and has usually received these pods by then.
+* A pod that loses its nomination to a node that has just opened gets it again, a few times: a scheduling attempt that began
+  earlier removed it.
 """
 
 from __future__ import annotations
@@ -96,23 +97,23 @@ class DisabledNominator:
     """Nomination switched off: plain scheduling decides."""
 
     def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
-        """Nobody asks."""
+        """Does nothing: no pod is nominated."""
 
     def opening(self, claim_name: str, node_name: str) -> AbstractAsyncContextManager[None]:
-        """Nobody is nominated."""
+        """A context that does nothing: no pod is nominated."""
         return nullcontext()
 
     async def nominate_planned_pods(self, claim_name: str, node_name: str) -> None:
-        """Nobody is nominated."""
+        """Does nothing: no pod is nominated."""
 
     async def nominate_pod(self, pod: Pod, claim_name: str, node_name: str) -> None:
-        """Nobody is nominated."""
+        """Does nothing: no pod is nominated."""
 
     async def withdraw_stale(self) -> None:
         """Nothing was written."""
 
     def pod_updated(self, pod: Pod) -> None:
-        """Nobody was nominated."""
+        """Does nothing: no nomination was written."""
 
     async def run(self) -> None:
         """Nothing can be lost."""
@@ -159,7 +160,7 @@ class Nominator:
         """
         self._expected_nodes.pop(claim_name, None)
         self._joined_claims.add(claim_name)
-        if self._planned_pods.get(claim_name):  # nobody waits for a node that no pod was planned for
+        if self._planned_pods.get(claim_name):  # a node that no pod was planned for is not waited for
             await self._prepare(claim_name, node_name)
         async with self._opening_slots:
             await self._await_observed(claim_name, node_name)
@@ -210,9 +211,9 @@ class Nominator:
         return any(claim is not None and not claim.status.node_name for claim in claims)
 
     async def _await_observed(self, claim_name: str, node_name: str) -> None:
-        """Until every nomination for the claim has come back through the watch; what is lost meanwhile is written again.
+        """Wait until the watch has returned every nomination for the claim; nominations lost meanwhile are written again.
 
-        Only the waiting has an end: of a write that is broken off nobody knows whether it was done.
+        Only the wait has a time limit, not the writes: whether an interrupted write was stored is unknown.
         """
         now = asyncio.get_running_loop().time
         until = now() + _OBSERVE_TIMEOUT_SECONDS
@@ -296,7 +297,7 @@ class Nominator:
     # -- writing ----------------------------------------------------------------------------------------------------------
 
     async def _nominate(self, pod: Pod, wanted: _Nomination) -> None:
-        """Nominate against the version that was judged: what somebody else nominated meanwhile is not overwritten."""
+        """Nominate against the checked version, so a nomination written by another client meanwhile is not overwritten."""
         uid = pod.metadata.uid
         current: Pod | None = pod
         for _ in range(_MAX_ATTEMPTS):

@@ -1,8 +1,8 @@
 """Which nodes open for pods together: those that join within one window, once each of them is prepared.
 
 Whenever a node opens, the scheduler tries all waiting pods, also those that are meant for nodes which are still closed. So nodes
-that can be ready together should open in one go. A window decides who belongs together, so that a node that joins early does not
-wait for one that joins a minute later; how long the preparation of those takes is another matter, with a limit of its own.
+that can be ready together should open in one go. A window decides which nodes belong together, so a node that joins early does
+not wait for one that joins a minute later. The preparation of the nodes has a time limit of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OpeningBatch:
         self._open_if_ready()
 
     def open(self) -> None:
-        """Wait for nobody any more."""
+        """Do not wait for further nodes."""
         self._gate.set()
 
     async def opens(self) -> None:
@@ -69,7 +69,7 @@ class OpeningBatches:
             batch.prepared()
 
     def complete(self) -> None:
-        """Nobody else will join soon."""
+        """No other node will join soon."""
         self._timer.close()
 
     def _on_close(self) -> None:

@@ -134,7 +134,7 @@ class PodTraceRecorder:
             self._disrupted[origin] = kept
 
     def _first_seen(self, pod: Pod) -> _TracedPod | None:
-        """None if the pod is over already, or its requests do not parse: then nobody knows what it needs."""
+        """None if the pod has already ended, or its requests do not parse: what it needs is then unknown."""
         if pods.is_finished(pod):
             return None
         try:
@@ -197,7 +197,7 @@ class PodTraceRecorder:
 
 
 def _origin(pod: Pod) -> str:
-    """What makes a new pod when this one is disrupted: its workload, or whoever creates pods of this name."""
+    """What creates a new pod when this one is disrupted: its workload, or the creator of pods of this name."""
     return pods.workload_id(pod) or f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 

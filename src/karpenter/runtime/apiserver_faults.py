@@ -1,10 +1,9 @@
-"""What to say while the API server cannot be used: its causes, each once, and only those that are causes.
+"""The messages reported while the API server cannot be used: each cause once, and only causes.
 
-A server that is away is one cause, whichever of many connections notices it and however: refused here, cut off or timed out
-there. One that comes back says much in its first seconds that does not last: it knows no roles yet and forbids everything, it
-does not serve all kinds, it asks for pauses. Told to an administrator such things lead astray. So what begins soon after an
-outage, or is an error that a server calls its own (5xx), counts only once it has lasted. At all other times a missing right is
-said at once.
+An unavailable server is one cause, whichever connections notice it and however: refused, cut off or timed out. A server that
+comes back gives errors in its first seconds that do not last: it has no roles yet and forbids everything, it does not serve all
+kinds, it asks for pauses. Such messages would mislead an administrator. So an error that begins soon after an outage, or that is
+the server's own (5xx), is reported only once it has lasted. At all other times a missing right is reported at once.
 """
 
 from __future__ import annotations

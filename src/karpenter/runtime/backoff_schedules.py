@@ -75,7 +75,7 @@ class MessageThrottle:
         self._next_change_at: dict[str, datetime] = {}
 
     def text_to_write(self, key: str, stored: str, wanted: str, now: datetime) -> str:
-        """The text to write under ``key``: the wished one, or what is stored already while that is young."""
+        """The text to write under ``key``: the wanted one, or the stored one while that is recent."""
         if stored == wanted or now < self._next_change_at.get(key, now):
             return stored
         self._next_change_at[key] = now + _MESSAGE_CHANGE_INTERVAL

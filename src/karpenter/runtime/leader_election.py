@@ -77,7 +77,7 @@ class LeaseDurations:
 
 @dataclass(frozen=True)
 class ElectionCandidate:
-    """Who stands for which Lease. ``identity`` is unique to the process."""
+    """A candidate and the Lease it competes for. ``identity`` is unique to the process."""
 
     namespace: str
     name: str
@@ -120,7 +120,7 @@ class LeaderElection:
         """Stand for election, call ``on_started_leading`` once elected, and keep the lease until ``release`` is set; then give it
         up.
 
-        Whoever sets ``release`` has seen to it that nothing is written any more. Raises ``LeadershipLost``.
+        The caller sets ``release`` only after it has stopped all writes. Raises ``LeadershipLost``.
         """
         leaving = asyncio.create_task(release.wait())
         leading = asyncio.create_task(self._lead(on_started_leading))

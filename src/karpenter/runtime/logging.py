@@ -1,8 +1,8 @@
 """Structured logs: one JSON object per line, with the keys and texts users of Karpenter search for (OPS-380 ff.); in a terminal
 the same as text.
 
-A line passes through a list of small steps. What it is about comes from whoever logs it and from the context variables of the
-pass it belongs to (OPS-385); here it gets its shape. Of a message that floods the log every hundredth line stays (OPS-382).
+A line passes through a list of small steps. Its fields come from the caller and from the context variables of the reconcile it
+belongs to (OPS-385); this module formats it. Of a message that floods the log, every hundredth line is kept (OPS-382).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the memory limit means here (OPS-321): near it the process cleans up, and says so when that does not help.
 
 The reference's runtime collects its garbage more eagerly near a soft ceiling of 90 %. Here nearly everything is freed when its
-last user lets go; what is left to do is to collect cycles and to hand back to the system what the allocator keeps. When the
-process stays above the ceiling all the same, whoever runs it should hear of it before the kernel ends it.
+last user lets go; what is left to do is to collect cycles and to hand back to the system what the allocator keeps. If the process
+stays above the ceiling nevertheless, the operator needs a warning before the kernel kills the process.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class NodeClaimDraft:
         self.now = now
         self.requeue_after_seconds: float | None = None
         self.errors: list[Exception] = []
-        #: Its end was wished, and achieved: nothing else of it is written.
+        #: Its deletion was requested and succeeded: no other change of it is written.
         self.is_deleted = False
         self.was_deleted_here = False
         #: Name of the Node that the new instance registers, where the cloud provides it.

@@ -96,7 +96,7 @@ class Reconciler(Generic[K]):
     async def run(self) -> None:
         """Work until cancelled."""
         _log_controller_start(self.name, self._workers, self._kind)
-        # A worker is started by whoever adds a key, and must not log with the fields of that pass.
+        # The task that adds a key starts the worker. The worker must not log with the fields of that task.
         context = contextvars.copy_context()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._supply(self.queue.run_timers))
@@ -153,7 +153,7 @@ class Reconciler(Generic[K]):
 class SingletonReconciler(Reconciler[str]):
     """A controller over one constant key. It first runs ``initial_delay()`` seconds after its start, then as it returns.
 
-    A singleton that is given its ``queue`` waits for whoever adds the key to it.
+    A singleton that is given its ``queue`` waits until the caller adds the key to it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The end of a drain, as an annotation of the NodeClaim: who writes it may only tighten it (K15-016)."""
+"""The end of a drain, as an annotation of the NodeClaim: writers may only tighten it (K15-016)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_ATTEMPTS = 3
 
 
 def is_tighter(claim: NodeClaim, deadline: datetime) -> bool:
-    """Whether the deadline is before that of the claim, which may have none, or one that nobody can parse."""
+    """Whether the deadline is before that of the claim, which may have none, or one that cannot be parsed."""
     current = parse_annotation_time(claim.metadata.annotations.get(labels.TERMINATION_TIMESTAMP, ""))
     return current is None or deadline < current
 

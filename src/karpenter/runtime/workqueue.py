@@ -202,7 +202,7 @@ class WorkQueue(Generic[K]):
 
 
 def _start_nothing() -> None:
-    """Nobody serves the queue yet, or any more."""
+    """Placeholder for a queue that is not served yet, or no longer."""
 
 
 def _loop_time() -> float:

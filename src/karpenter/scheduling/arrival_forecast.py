@@ -1,10 +1,9 @@
-"""Pods that keep coming a few at a time: what the next ones will need is bought with these.
+"""Pods that keep arriving a few at a time: capacity for the next ones is bought together with these.
 
-Whoever buys exactly what three pods need, three pods after three pods, ends up with a swarm of tiny nodes; buying for the pods
-that wait and as many more costs less by the time they are there. So where a few pods need nodes and others came a short while
-ago, the latest of those stand for pods to come: they are placed last, as room that no pod has yet, and nodes for no other pod
-are not bought. And plans are compared by what they cost less most of what the room is worth that they leave for such pods: next
-time it need not be bought.
+Buying exactly what each three pods need results in many tiny nodes. Buying for the waiting pods and as many more costs less once
+those have arrived. So if a few pods need nodes and others came a short while ago, copies of the latest of those stand for future
+pods. They are placed last, as virtual pods, and no node is bought for virtual pods alone. Plans are compared by their cost minus
+most of the value of the room they leave for virtual pods: that room need not be bought next time.
 
 Measured with 360 mixed pods (`make bench drips`): bought for as they come, three at a time, they cost 1-5 % more than with the
 reference's packing; with this rule about as much as with it or less.
@@ -77,7 +76,7 @@ def _has_placement_constraints(pod: Pod) -> bool:
 
 
 def _expected_pod(pod: Pod) -> Pod:
-    """A pod like this one that nobody has created yet."""
+    """A virtual pod like this one, for a pod that has not been created yet."""
     uid = f"{_EXPECTED_UID_PREFIX}{pod.metadata.uid}"
     annotations = {**pod.metadata.annotations, virtual_pods.VIRTUAL_POD_ANNOTATION: "true"}
     meta = msgspec.structs.replace(pod.metadata, uid=uid, resource_version="", annotations=annotations)

@@ -214,8 +214,8 @@ class DecisionMemory:
     def signed_pods(self) -> tuple[SignedPods, SignedPods]:
         """Signatures by uid for one preparation, still empty, and those of the preparation before it.
 
-        An entry is of use for the very same pod only. Pods that nobody asks about any more are forgotten after two preparations,
-        their movers, numbers and what is known of passes after `_PREPARATIONS`.
+        An entry is of use for the very same pod only. Pods that are not looked up any more are forgotten after two preparations.
+        Their movers, numbers and what is known of passes are forgotten after `_PREPARATIONS`.
         """
         self._signed_pods = ({}, self._signed_pods[0])
         self._movers.begin_preparation()
@@ -229,7 +229,7 @@ class DecisionMemory:
     def existing_nodes(self, daemons: tuple[DaemonSetPod, ...]) -> RecentValues[int, ExistingNode]:
         """Nodes beside these DaemonSets, by the identity of the state nodes, which they hold. Asked for once in a preparation.
 
-        Nodes that nobody asks about any more are forgotten after `_PREPARATIONS`.
+        Nodes that are not looked up any more are forgotten after `_PREPARATIONS`.
         """
         self._existing_nodes.begin_preparation()
         if daemons != self._daemons:

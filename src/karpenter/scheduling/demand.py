@@ -38,7 +38,7 @@ class PackingBounds:
 class Demand:
     """Pods of one group that need new nodes. ``options`` are of one relaxation step, in the order of pools, never empty.
 
-    ``host_limits`` say who may share a node with whom; None where any pod may.
+    ``host_limits`` say which pods may share a node; None where any pod may.
     """
 
     signature: PodSignature

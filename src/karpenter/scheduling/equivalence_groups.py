@@ -58,7 +58,7 @@ def group_order(group: EquivalenceGroup) -> GroupOrder:
 def without_exposure(
     groups: Iterable[EquivalenceGroup], workloads: Container[ExposedWorkload]
 ) -> list[EquivalenceGroup]:
-    """The groups when these workloads may be on one node. Groups that only a workload told apart become one."""
+    """The groups when these workloads may be on one node. Groups that differ only by such a workload are merged."""
     alike: defaultdict[object, list[EquivalenceGroup]] = defaultdict(list)
     for group in groups:
         exposed = group.exposed_workload if group.exposed_workload not in workloads else None

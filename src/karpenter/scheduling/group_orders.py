@@ -15,7 +15,7 @@ from karpenter.state.topology_terms import TopologyType
 def groups_first(
     unschedulable: Mapping[EquivalenceGroup, int], groups: Sequence[EquivalenceGroup]
 ) -> tuple[EquivalenceGroup, ...]:
-    """Those whom the missed want to be near before all others, then the missed; virtual pods still last."""
+    """First the groups to which unschedulable groups have affinity, then the unschedulable groups; virtual pods come last."""
     declared = (c for group in unschedulable for c in group.membership.declared.values())
     wanted = {c for c in declared if c.term.topology_type is TopologyType.AFFINITY}
 

@@ -78,7 +78,7 @@ class PackableDemand(Protocol):
 
     @property
     def host_limits(self) -> HostLimits | None:
-        """Who may share a node with them."""
+        """Which pods may share a node with them."""
 
     @property
     def device_demand(self) -> DeviceDemand | None:

@@ -186,7 +186,7 @@ def _claimed_devices(claim: SchedulingNodeClaim, demands: Sequence[Demand], devi
 
 
 def _requests_to_provider(requests: Resources, backed: frozenset[str]) -> Resources:
-    """What is asked of the provider: attachments and devices only decide who shares a node."""
+    """The requests as the provider gets them, without attachments and devices: those only decide which pods share a node."""
     return {
         name: amount
         for name, amount in requests.items()

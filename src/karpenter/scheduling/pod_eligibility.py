@@ -51,7 +51,7 @@ def ineligibility_reasons(signature: PodSignature, well_known: frozenset[str]) -
 
 
 def ineligibility_reasons_of_bound(signature: PodSignature) -> tuple[UnschedulableReason, ...]:
-    """The same for pods that must leave their node: nobody asks them again which labels they may name (SCH-063)."""
+    """The same for pods that must leave their node: which labels they name is not checked again (SCH-063)."""
     unreadable = [_malformed_term(term) for term in required_node_affinity_terms(signature.spec.affinity)]
     errors = [text for texts in unreadable for text in texts] if all(unreadable) else []
     return (UnschedulableReason(InvalidPod(tuple(errors))),) if errors else ()

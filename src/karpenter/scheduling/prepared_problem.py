@@ -168,7 +168,7 @@ class PreparedProblem:
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
 
     def _existing_nodes(self, in_flight: InFlightClaims) -> list[ExistingNode]:
-        """Nodes that pods may join; those of earlier decisions stay the same where nobody limits volumes or asks for devices."""
+        """Nodes that pods may join. Those of earlier decisions are reused if no volume limits and no devices are involved."""
         devices, is_remembered = self.devices, self.devices is None and self._volume_attachments.are_unlimited
         # What is remembered would keep the volumes of its own decision.
         attachments = NO_VOLUME_LIMITS if is_remembered else self._volume_attachments
@@ -337,7 +337,7 @@ class PreparedProblem:
     def equivalence_groups(
         self, served: Sequence[EligiblePods], bound_pod_counts: TopologyPodCounts
     ) -> list[EquivalenceGroup]:
-        """Groups that differ only in labels nobody reads become one equivalence group; largest first (SCH-231)."""
+        """Groups that differ only in labels that no selector reads become one equivalence group; largest first (SCH-231)."""
         topology_groups = TopologyGroups(bound_pod_counts)
         classes = dict.fromkeys(eligible.signature for eligible in served)
         preferred_by_signature = {

@@ -241,7 +241,7 @@ def _combination_of_node(node: ExistingNode, constraints: DomainConstraints) -> 
 
 
 def _max_on_one_node(signature: PodSignature, options: Sequence[PurchaseOption]) -> int:
-    """How many such pods the largest node to be had would hold."""
+    """How many such pods the largest node for sale would hold."""
     most = 0
     for option in options:
         step = 1 << 16

@@ -95,9 +95,10 @@ class SchedulingPasses:
         self._departed_from_classic = False
 
     def best_outcome(self, groups: Sequence[EquivalenceGroup]) -> PassOutcome:
-        """Where everybody goes, with a packing that leaves out nobody whom others count on.
+        """The placement of all groups, with a packing that leaves out no pod that other pods depend on.
 
-        Leaving out fewer in every round may come to leaving out more in the end; then it is the classic way from the beginning.
+        Rounds that each leave out fewer pods can leave out more in total. Then all is repeated with classic packing, and the
+        better outcome counts.
         """
         best = self._best_relaxing_exposure(groups)
         if best.unschedulable_by_group and self._departed_from_classic:
@@ -334,7 +335,7 @@ class SchedulingPasses:
         return any(missed[group] < outcome.unschedulable_by_group[group] for group in alone)
 
     def _with_unschedulable_first(self, best: PassOutcome) -> PassOutcome:
-        """Those left out come first, if that is of use; and again with those whom this leaves out."""
+        """Place the groups with unschedulable pods first, if that helps; repeat with the groups that this leaves out."""
         for _ in range(MAX_REORDERINGS):
             pass_outcome = self._better_of(
                 PassPlan(groups_first(best.unschedulable_by_group, best.pass_plan.groups)), best
@@ -345,7 +346,7 @@ class SchedulingPasses:
         return best
 
     def _with_groups_added(self, best: PassOutcome) -> PassOutcome:
-        """With those left out for whom there is a place beside all others, who get no more than they have: group by group."""
+        """Place unschedulable groups last, one by one, where there is room beside all others, which get no more than before."""
         for group in [*best.unschedulable_by_group][:MAX_ADDITIONS]:
             pass_outcome = self._better_of(group_last(group, best), best)
             best = pass_outcome if pass_outcome.unschedulable_by_priority <= best.unschedulable_by_priority else best
@@ -382,9 +383,9 @@ class SchedulingPasses:
     # -- one way --------------------------------------------------------------------------------------------------------
 
     def _run_plan(self, pass_plan: PassPlan, earlier: Sequence[PassOutcome] = ()) -> PassOutcome:
-        """Round after round with caps where limits left pods out, until they leave out nobody on whom others may count.
+        """Repeat passes, with caps where limits left pods out, until they leave out no pod on which others may depend.
 
-        One of the ``earlier`` outcomes where the first round places the pods as it does.
+        Returns one of the ``earlier`` outcomes if the first round places the pods as that did.
         """
         caps = pass_plan.caps
         attempt = 0

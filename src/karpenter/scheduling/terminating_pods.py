@@ -1,19 +1,20 @@
-"""Room that pods on their way out will leave: no node is bought for what fits there soon.
+"""Room that terminating pods will free: no node is bought for pods that soon fit there.
 
 A roll-out deletes old pods while it creates new ones, and an autoscaler shrinks one workload while another grows. kube-scheduler
-counts a pod that is being deleted until it is gone, so the new pods are unschedulable for some seconds. A decision that counts as
-it does buys nodes that nobody needs once they are there. Such a node takes longer to become ready than most pods take to end.
+counts a pod that is being deleted until it is gone, so the new pods are unschedulable for some seconds. A decision that counts
+the same way buys nodes that no pod needs once they are ready. Such a node takes longer to become ready than most pods take to
+end.
 
-A pod counts as gone if it is to end within a window from now: its deletion timestamp is when its grace period ends. One that
-outstays it, because its kubelet is silent or its clock differs, counts again a few seconds later, and then the nodes are bought.
-How long a pod waits for such room in all is bounded by who makes the decisions (``provisioning/awaited_room.py``). Nodes with
-such room are tried after those that have room now (`existing_nodes.staying_nodes`).
+A pod counts as gone if it is to end within a window from now: its deletion timestamp is when its grace period ends. A pod that
+exceeds its grace period, because its kubelet does not respond or its clock differs, counts again a few seconds later. Then the
+nodes are bought. The provisioner bounds how long a pod waits for such room in total (``provisioning/awaited_room.py``). Nodes
+with such room are tried after those that have room now (`existing_nodes.staying_nodes`).
 
-Left as they are: nodes on which the scheduler is making room for a pod by preemption, whose room is promised, and DaemonSet pods,
-which come back. Disruption counts all pods: what it moves should find its room at once.
+Not counted as room: nodes on which the scheduler preempts pods, because that room is reserved for the preemptor, and DaemonSet
+pods, because they are created again. Disruption counts all pods: what it moves should find its room at once.
 
 The alternative was a longer pause before each decision. Three seconds save as much where pods end at once, cost every pod three
-seconds, and save nothing where pods take longer to end. A decision costs one more look at each node.
+seconds, and save nothing where pods take longer to end. A decision costs one more check of each node.
 """
 
 from __future__ import annotations

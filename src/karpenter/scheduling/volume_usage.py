@@ -58,17 +58,17 @@ class VolumeUsage:
         return VolumeUsage(self._limits, {driver: frozenset(identities) for driver, identities in held.items()})
 
 
-#: A node nobody knows a limit of.
+#: A node without known limits.
 UNLIMITED_VOLUMES = VolumeUsage({}, {})
 
 
 def volume_limits_of_types(
     volumes: ClusterVolumes, views: Iterable[StateNode], indexes: Iterable[TypeIndex]
 ) -> dict[str, dict[str, int]]:
-    """Attachments by instance type and driver: the least that nodes of the type allow, or that the type tells itself.
+    """Attachments by instance type and driver: the least that nodes of the type allow, or that the type itself declares.
 
-    Types of which nobody knows are not listed. A type tells by a capacity of that name, as instance-type files and NodeOverlays
-    may give it.
+    Types without known limits are not listed. A type declares a limit by a capacity of that name, which instance-type files and
+    NodeOverlays may set.
     """
     volume_limits: dict[str, dict[str, int]] = {}
     for name, limits in (*_limits_from_nodes(volumes, views), *_limits_from_types(indexes)):
@@ -107,8 +107,8 @@ class VolumeAttachments:
     """What volumes take of nodes in one decision. ``wanted`` is what each pod mounts that may want a node.
 
     To new nodes attachments are one more resource, and each pod asks for as many as it has claims; those that several pods
-    share are set aside on every node, as nobody knows where they will meet. Nothing of this exists where no waiting pod
-    mounts anything that is limited.
+    share are set aside on every node, because it is not known which nodes those pods will share. If no waiting pod mounts a
+    limited volume, there are no such resources.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class VolumeAttachments:
 
     @property
     def are_unlimited(self) -> bool:
-        """Whether nobody knows of a limit, so that volumes take nothing of nodes."""
+        """Whether no limit is known, so that volumes take nothing of nodes."""
         return not self._limits and not self._volumes.attach_limits
 
     def attachment_requests(self, mounts: VolumesByDriver) -> Resources:
@@ -176,7 +176,7 @@ class VolumeAttachments:
         return VolumeUsage(limits, self._volumes.attached_volumes(view.pods)) if limits else UNLIMITED_VOLUMES
 
     def _limits_of_possible_types(self, view: StateNode) -> Mapping[str, int]:
-        """The least that any of the types allows of which somebody knows."""
+        """The least that any of the possible types with known limits allows."""
         kept = view.requirements.requirement_for(labels.INSTANCE_TYPE).values if self._limits else _NONE
         cached = self._limits_by_types.get(kept)
         if cached is None:
@@ -188,7 +188,7 @@ class VolumeAttachments:
         return cached
 
 
-#: Of decisions in which nobody knows of a limit.
+#: For decisions without known limits.
 NO_VOLUME_LIMITS = VolumeAttachments(ClusterVolumes(), {}, ())
 
 

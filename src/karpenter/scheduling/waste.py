@@ -1,15 +1,15 @@
-"""Where a plan's money goes to waste: what is paid for and requested by nobody, in USD per hour, by resource.
+"""The cost of capacity that a plan pays for and no pod requests, in USD per hour, by resource.
 
     waste of a resource = its part of the node's price * (1 - requested / allocatable)
 
-Requested is what the pods and the DaemonSets of the node request together. A node has one price but many resources, so
-the price is divided among those that nodes are dear for:
+Requested is what the pods and the DaemonSets of the node request together. A node has one price but many resources, so the price
+is divided among those that determine it:
 
-* CPU and memory in proportion to their amounts, 8 GiB counting as much as one core. By about that the families of a cloud differ
-  in price that have the same cores and more or less memory (2, 4 and 8 GiB per core on EC2).
+* CPU and memory in proportion to their amounts, 8 GiB counting as much as one core. That is about the price difference between
+  instance families with the same cores and different memory (2, 4 and 8 GiB per core on EC2).
 * Accelerators get what the node costs beyond its CPU and memory, these at the going rate: the median, over the types without
   accelerators, of the price for a core by their cheapest offering of the same capacity type. Several kinds share alike.
-* Everything else (slots for pods, disk, network) gets no part: nobody buys a node for it.
+* Everything else (slots for pods, disk, network) gets no part: nodes are not bought for it.
 
 So the waste of a node lies between nothing and its price, and adds up over resources and nodes. It promises no savings:
 nodes come in sizes, and the gap to the lower bound says how much any packing could save at most.

@@ -99,7 +99,7 @@ class ClaimedDevices:
 
 @dataclass(frozen=True)
 class SharedClaim:
-    """A claim by name that is not allocated yet: whoever uses it must be where its devices are. ``key``: namespace and name."""
+    """A claim by name that is not allocated yet: its pods must run where its devices are. ``key``: namespace and name."""
 
     key: tuple[str, str]
     devices: ClaimedDevices

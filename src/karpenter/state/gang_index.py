@@ -50,7 +50,7 @@ class GangIndex:
         self._workloads: dict[_PodKey, GroupedWorkload] = {}
         self._policies: dict[GangKey, GangPolicy] = {}
         self._indispensable: Mapping[str, str] | None = None
-        #: Until when gangs, by name, are left alone; set by whoever starts them.
+        #: Until when gangs, by name, are not started again; set by the caller that starts them.
         self.paused_until: Mapping[str, datetime] = {}
 
     def enable(self) -> None:

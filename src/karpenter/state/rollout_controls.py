@@ -25,7 +25,7 @@ _ON_DELETE = "OnDelete"
 
 @dataclass(frozen=True)
 class RolloutControl:
-    """``is_stopped``: the roll-out does not go on by itself, because it is paused, has failed, or waits for somebody."""
+    """``is_stopped``: the roll-out does not go on by itself, because it is paused, has failed, or waits for a user."""
 
     is_stopped: bool = False
     progress_deadline: timedelta = DEFAULT_PROGRESS_DEADLINE

@@ -84,9 +84,10 @@ class NoActions:
 
 @dataclass(frozen=True)
 class ConsoleParts:
-    """What the console is made of. ``history``: None where none is kept. ``act_as``: who acts for a viewer, if anybody.
+    """The parts of the console. ``history``: None if none is kept. ``act_as``: performs actions with a viewer's rights, if
+    possible.
 
-    ``history_fault``: why the history cannot be read here, empty where it can.
+    ``history_fault``: why the history cannot be read here, empty if it can.
     """
 
     feeds: ConsoleFeeds
@@ -128,13 +129,13 @@ _Answer = Callable[[Request, Viewer], Awaitable[Response]]
 
 
 class _Pages:
-    """What is answered to whom."""
+    """The responses, by viewer."""
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
 
     def with_viewer(self, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
-        """The answer, to those who are let in."""
+        """The response, for viewers with access."""
 
         async def endpoint(request: Request) -> Response:
             viewer = await self._parts.access.viewer(request)
@@ -148,7 +149,7 @@ class _Pages:
         return endpoint
 
     async def session(self, _request: Request, viewer: Viewer) -> Response:
-        """Who looks, what is hidden, and what they may use."""
+        """The viewer's name, what is hidden from them, and which functions they may use."""
         seen = viewer.visibility
         fault = self._parts.history_fault() if seen.is_complete else ""
         return _json(
@@ -399,7 +400,7 @@ def _asset(name: str, media_type: str) -> Callable[[Request], Awaitable[Response
 
 
 class _Guard(BaseHTTPMiddleware):
-    """Refuses who is not let in at all, and sets the headers that confine the page."""
+    """Refuses requests without any access, and sets the security headers of the page."""
 
     def __init__(self, app: ASGIApp, access: ViewerAccess) -> None:
         super().__init__(app)
@@ -427,7 +428,7 @@ class _Guard(BaseHTTPMiddleware):
 
 
 def _unchecked_namespaces(viewer: Viewer) -> tuple[str, ...]:
-    """What may be hidden only because nobody has asked about it yet."""
+    """What may be hidden only because its namespace has not been checked yet."""
     if viewer.all_namespaces_checked:
         return ()
     return ("pods of namespaces that have not been checked yet: load the page again in 30 seconds",)

@@ -1,8 +1,8 @@
-"""The latest document for everybody who may see the same: made once, whatever the number of viewers, and not without any.
+"""The latest document for all viewers with the same rights: made once, whatever their number, and only while there are any.
 
 The event loop only takes the cluster as it is, once for all feeds. Views and documents are made in threads, one at a time, and
 a feed begins none while a decision is being computed, for up to ten seconds.
-What goes wrong is told to the viewers, who keep the last document, and is tried again after growing pauses.
+An error is shown to the viewers, who keep the last document. The work is tried again after growing pauses.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _ASSESSMENT_PAUSE_SECONDS = 5.0
 #: A cluster where one decision follows the other is shown all the same.
 _LONGEST_WAIT_FOR_DECISIONS_SECONDS = 10.0
 _FAILURE_BACKOFF = Backoff(1.0, 60.0)
-#: A stream without news says something all the same, so that a viewer who left is noticed.
+#: An idle stream still sends something this often, so that a viewer who left is noticed.
 _KEEP_ALIVE_SECONDS = 15.0
-#: A feed that nobody asked for so long ends.
+#: A feed without requests for this long ends.
 _IDLE_SECONDS = 60.0
 _log = structlog.get_logger()
 
@@ -93,7 +93,7 @@ class ConsoleFeed:
         self._asked_at = 0.0
 
     async def run(self) -> None:
-        """Keep the document current until nobody asked for a minute."""
+        """Keep the document current until there was no request for a minute."""
         self.touch()
         assessing = asyncio.create_task(self._repeat("assessment", self._assess))
         try:
@@ -104,7 +104,7 @@ class ConsoleFeed:
             await self._tell()
 
     def touch(self) -> None:
-        """Somebody asks."""
+        """Note a request."""
         self._asked_at = asyncio.get_running_loop().time()
 
     async def _repeat(self, part: str, work: Callable[[], Awaitable[float]]) -> None:
@@ -221,7 +221,7 @@ class ConsoleFeed:
 
 
 class ConsoleFeeds:
-    """A feed per audience: people who may see the same share one. ``decisions``: those of this process, for which it waits."""
+    """A feed per audience: viewers with the same rights share one. ``decisions``: those of this process, for which it waits."""
 
     def __init__(
         self, source: ViewerSource, options: DisruptionOptions, decisions: DecisionsInProgress | None = None

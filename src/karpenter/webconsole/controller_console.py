@@ -32,7 +32,7 @@ _INDEX_SECONDS = 10.0
 _RETRY_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 2
 _RENEWAL_SECONDS = 600.0
-#: Requests about viewers: one who may list pods of single namespaces only costs up to 211, remembered for half a minute.
+#: Requests about viewers: a viewer who may list pods of single namespaces only costs up to 211, remembered for half a minute.
 _REVIEWS_PER_SECOND, _REVIEW_BURST = 20, 300
 #: How long an order of namespaces is kept: it costs a walk over all pods.
 _ORDER_SECONDS = 30.0
@@ -98,7 +98,7 @@ class ControllerSource:
         return self._ordered_namespaces
 
     def current(self) -> ConsoleInput | None:
-        """The whole cluster; None until it is known. Costs a snapshot and tuples of objects that nobody changes."""
+        """The whole cluster; None until it is known. Costs a snapshot and tuples of immutable objects."""
         if not self._is_current:
             return None
         manager, informers = self._manager, self._manager.informers

@@ -1,4 +1,4 @@
-"""Bounds on what people who look may make the process do: audiences with a feed of their own, and streams."""
+"""Limits on the load that viewers cause: audiences with a feed of their own, and streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_STREAMS, MAX_STREAMS_OF_ONE = 200, 20
 
 
 class TooManyViewers(Exception):
-    """Nobody else can look now; the message says why, and what to do."""
+    """No further viewer is admitted now; the message says why, and what to do."""
 
 
 class StreamSlots:

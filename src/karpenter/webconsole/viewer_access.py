@@ -1,4 +1,4 @@
-"""Who looks, and what they may see: the one user of a console on loopback, or users of Kubernetes by their tokens."""
+"""Viewers and what they may see: the one user of a console on loopback, or users of Kubernetes by their tokens."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _OTHER_KINDS: tuple[Kind[Wire], ...] = (
 
 @dataclass(frozen=True)
 class Viewer:
-    """Somebody who looks. ``token``: what they act with; empty on loopback, where the kubeconfig acts.
+    """A user of the console. ``token``: their bearer token; empty on loopback, where the kubeconfig is used.
 
-    ``all_namespaces_checked``: whether the API server has been asked about their rights in each namespace.
+    ``all_namespaces_checked``: whether their rights were checked in each namespace.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Refusal:
 
 
 class ViewerAccess(Protocol):
-    """Decides who is let in."""
+    """Decides which requests have access."""
 
     #: ``secret-link`` or ``token``: how the page signs in.
     sign_in: str
@@ -84,11 +84,11 @@ class ViewerAccess(Protocol):
         """Why nothing at all is answered, not even the page; None where it is."""
 
     async def viewer(self, request: Request) -> Viewer | Refusal:
-        """Who asks for data."""
+        """The viewer who requests data."""
 
 
 class SecretLinkAccess:
-    """The user who started the console: whoever knows the secret of the printed address.
+    """Access for the user who started the console: any request with the secret of the printed address.
 
     Other users of the machine and pages of other sites reach loopback, too. So every request needs the secret (afterwards a
     cookie that no other site can send) and the host name of that address, which a rebound DNS name has not.

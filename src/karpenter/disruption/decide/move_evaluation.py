@@ -164,9 +164,10 @@ class MoveEvaluator:
     def _foreseen_rejection(
         self, candidates: Sequence[Candidate], new_nodes: Sequence[SchedulingNodeClaim]
     ) -> MoveRejection | None:
-        """That a move to these new nodes is rejected whatever goes to existing ones; None where that has to be looked at.
+        """The rejection of a move to these new nodes that holds whatever goes to existing nodes; None if there is no such
+        rejection.
 
-        Why a set is rejected is told to nobody, so the saving of one is not worked out to the end.
+        The reason why a set of candidates is rejected is not reported, so the exact saving of a set is not computed.
         """
         if any(candidate.price_per_hour is None for candidate in candidates):
             return MoveRejection(PriceUnknown())

@@ -1,6 +1,6 @@
 """Why one node is not disrupted, with all its blockers, or which command disrupts it (DIS §4, its Beyond).
 
-A decision stops at the first blocker of a node. A user who wants the node removed has to know all of them.
+A decision stops at the first blocker of a node. A user who wants the node removed needs all of them.
 """
 
 from __future__ import annotations

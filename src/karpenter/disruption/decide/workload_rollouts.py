@@ -1,10 +1,10 @@
-"""Roll-outs in progress: consolidation waits for them, because pods of the old version are about to go by themselves.
+"""Roll-outs in progress: consolidation waits for them, because the roll-out itself will delete the pods of the old version.
 
 Pods show that a roll-out is in progress: two versions exist, and the newer version has grown within the progress deadline, since
 one of its pods was created or became ready. Several new pods of the old version are scaling, not a roll-out; a single one
-replaces a pod that was evicted or lost. Deployments and StatefulSets say what pods do not (``state.rollout_controls``): the
-deadline, and that a roll-out is stopped, because it is paused, has failed or waits for somebody (OnDelete, partition). A stopped
-roll-out delays nothing.
+replaces a pod that was evicted or lost. Two facts come from the Deployment or StatefulSet instead (``state.rollout_controls``):
+the deadline, and whether the roll-out is stopped. It is stopped if it is paused, has failed, or waits for a user (OnDelete,
+partition). A stopped roll-out delays nothing.
 """
 
 from __future__ import annotations

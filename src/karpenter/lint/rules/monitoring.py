@@ -1,4 +1,4 @@
-"""Rules about dashboards and alerts: series that nobody exports, older names, labels that are gone."""
+"""Rules about dashboards and alerts: series that are not exported, older names, removed labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about objects of any kind: what no server takes, what older releases understood, what nobody reads."""
+"""Rules about objects of any kind: what every API server refuses, what older releases understood, what no controller reads."""
 
 from __future__ import annotations
 

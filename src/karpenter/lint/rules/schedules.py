@@ -27,7 +27,7 @@ _OFFICE_BEGINS = range(6 * 60, 10 * 60 + 1)
 _OFFICE_ENDS = range(16 * 60, 20 * 60 + 1)
 #: From this offset on, office hours in UTC are no office hours there.
 _FAR_FROM_UTC = timedelta(hours=2)
-#: Where most people live for whom a region works.
+#: The time zone of most users of a region.
 _REGION_ZONES: Mapping[str, str] = {
     "us-east-1": "America/New_York",
     "us-east-2": "America/New_York",

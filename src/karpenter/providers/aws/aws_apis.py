@@ -228,7 +228,7 @@ class ZonalShiftApi(Protocol):
 
 
 class StsApi(Protocol):
-    """Who we are."""
+    """The STS API."""
 
     async def get_caller_identity(self) -> str:
         """The ARN of the caller."""

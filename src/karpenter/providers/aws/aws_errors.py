@@ -151,7 +151,7 @@ _REASONS: tuple[tuple[tuple[str, ...], str], ...] = (
     ((INSUFFICIENT_ADDRESSES,), INSUFFICIENT_ADDRESSES),
 )
 _NOT_FOR_IMAGES = "Not authorized for images"
-#: Who denies it, where EC2 says so.
+#: Why a permission is missing, by a phrase of EC2's error text.
 _DENIED_BY = (
     ("with an explicit deny in a permissions boundary", "a permissions boundary denies it"),
     ("with an explicit deny in a service control policy", "a service control policy denies it"),
@@ -195,7 +195,7 @@ def launch_failure_reason(text: str) -> str:
 
 
 def explain_denial(text: str) -> str:
-    """A refusal's text, led by who denies it where a permission is missing (AWS-126, AWS-452)."""
+    """The text of a refusal, preceded by the reason if a permission is missing (AWS-126, AWS-452)."""
     if not any(word in text for word in _UNAUTHORIZED_WORDS) or NO_SPOT_SERVICE_LINKED_ROLE in text:
         return text
     denial = next((sentence for phrase, sentence in _DENIED_BY if phrase in text), "no policy allows it")

@@ -78,7 +78,7 @@ _EKS_CONDITIONS = {
 
 @dataclass(frozen=True)
 class ControllerServiceAccount:
-    """Whom the controller's role is for (AWS-732)."""
+    """The ServiceAccount that assumes the controller's role (AWS-732)."""
 
     namespace: str = "kube-system"
     name: str = "karpenter"
@@ -212,7 +212,7 @@ def _managed_policy(location: ClusterLocation, policy: iam_policies.IamPolicy) -
 
 
 def _interruption_queue(location: ClusterLocation) -> dict[str, Json]:
-    """The queue, who may send to it, and what feeds it."""
+    """The queue, its access policy, and the event rules that send to it."""
     return {
         _QUEUE: _queue(location),
         "KarpenterInterruptionQueuePolicy": _queue_policy(location),

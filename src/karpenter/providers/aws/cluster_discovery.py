@@ -1,8 +1,8 @@
-"""The start on AWS: is EC2 there, and what cluster is this (AWS-017 to AWS-026)?
+"""Discovery at startup on AWS: checks that EC2 answers and finds the cluster's data (AWS-017 to AWS-026).
 
-What settings say is never asked for. What is missing comes from EKS, from the API server or from Services of well-known names, so
-that clusters that are not EKS can do without it: give endpoint, DNS address and service CIDR as settings. Whatever stands in the
-way ends the start with one line that says how to mend it.
+Values from settings are not requested. Missing values come from EKS, from the API server or from Services of well-known names.
+Clusters other than EKS need no EKS: set endpoint, DNS address and service CIDR. Any failure ends the startup with one line that
+says how to fix it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = structlog.get_logger()
 
 
 class AwsStartupError(Exception):
-    """The process cannot begin; the message says what is wrong and how to mend it."""
+    """The process cannot start; the message says what is wrong and how to fix it."""
 
 
 class AwsConnection(Protocol):

@@ -1,8 +1,8 @@
 """Switching hosts: the contract, and drivers that are programs in a directory.
 
 A driver is called as ``DRIVER on|off|status HOST`` with the host's variables in its environment, as ``MACHINE_<NAME>``. It
-exits with 0, and ``status`` prints ``on`` or ``off``. The directory belongs to whoever runs the controller: an object in the
-cluster names a driver and cannot say what it runs.
+exits with 0, and ``status`` prints ``on`` or ``off``. The operator of the controller owns the directory: an object in the cluster
+names a driver but cannot choose what it runs.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ class MachineProvider:
     async def _end(self, place: _Place, *, may_come_on: bool = False) -> bool:
         """Whether the host is off, and free. Raises ``ProviderError``.
 
-        A host that ``may_come_on`` still, after a power-on that failed, is told to go off even if it is off now.
+        A host that ``may_come_on`` still, after a failed power-on, gets a power-off even if it is off now.
         """
         entry, driver = place.entry, place.node_class.spec.power
         if not entry.terminating:

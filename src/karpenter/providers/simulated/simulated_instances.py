@@ -38,7 +38,7 @@ _LONGEST_NAME = 63
 
 
 class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One instance: for whom it was bought, what it is, what its Node carries and what is going to befall it.
+    """One instance: its claim, its type, the contents of its Node and its scheduled faults.
 
     ``capacity`` and ``allocatable`` are wire quantities, ``node_labels`` and ``taints`` what the instance registers with.
     ``devices`` are the slices that its drivers publish.
@@ -104,7 +104,7 @@ def name_from_provider_id(provider_id: str) -> str:
 
 
 def decode_instance(stored: ConfigMap) -> SimulatedInstance | None:
-    """The instance a ConfigMap holds; None if somebody spoiled it."""
+    """The instance a ConfigMap holds; None if its data does not decode."""
     try:
         return msgspec.json.decode(stored.data.get(_DATA_KEY, ""), type=SimulatedInstance)
     except msgspec.DecodeError:

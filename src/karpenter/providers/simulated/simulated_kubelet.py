@@ -19,8 +19,7 @@ from karpenter.providers.simulated.simulated_instances import INSTANCE_LABEL, Si
 
 #: A pod with this annotation succeeds so many seconds after its start.
 RUN_SECONDS_ANNOTATION = "karpenter.kwok.sh/run-seconds"
-#: The status of a Node with this label and the value ``unhealthy`` is left as somebody wrote it (K15-522); such a pod is never
-#: ready (OPS-261).
+#: The status of a Node with this label and the value ``unhealthy`` is not changed (K15-522); such a pod is never ready (OPS-261).
 KWOK_STAGE_LABEL = "kwok.x-k8s.io/stage"
 UNHEALTHY = "unhealthy"
 #: A pod with this annotation stops this long after its deletion was requested, whatever its grace period (OPS-261).

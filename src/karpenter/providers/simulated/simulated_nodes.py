@@ -1,13 +1,13 @@
 """The stand-in for everything that runs on simulated instances: boot, kubelet, shutdown.
 
-It looks at what the API server says (instances, Nodes, pods), compares with what should be by now, and writes the
-difference, one step at a time. Nothing else is remembered, so it can be stopped and started at any moment and an instance goes
-on where it was. All Nodes share one watch on pods and one timer queue; there is no loop per node, so hundreds of nodes with
-thousands of pods cost only the writes a real cluster would see too.
+It reads the current state from the API server (instances, Nodes, pods), compares it with the state due by now, and writes the
+difference, one step at a time. It keeps no other state, so it can be stopped and started at any moment. All Nodes share one watch
+on pods and one timer queue. There is no loop per node, so hundreds of nodes with thousands of pods cost only the writes that a
+real cluster would see too.
 
-An instance's life: bought (``instances.Record``), registered after its delay, ready, told to go or taken away, down, gone. A
-pod's: bound, running, perhaps succeeded, told to go, gone. What a script (``faults``) has in store for an instance is part of
-its record.
+An instance is bought (``instances.Record``), registers after its delay, becomes ready, is deleted or interrupted, shuts down, and
+is gone. A pod is bound, runs, perhaps succeeds, is deleted, and is gone. The scheduled faults of an instance (``faults``) are
+part of its record.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ class SimulatedNodes:
         return [watch.fault for watch in self._watches if watch.fault is not None]
 
     async def run(self, shared: Informer[Pod] | None = None) -> None:
-        """Play until cancelled. ``shared`` is an informer of pods that somebody else runs, to save a second one.
+        """Run until cancelled. ``shared`` is an informer of pods that the caller runs, which saves a second one.
 
-        May be run again after it ended, with what happened in between taken into account.
+        May be run again after it ended; changes made in between are taken into account.
         """
         self._watched = _WatchedObjects()
         records = Informer(self._kube, CONFIG_MAP, WatchScope(INSTANCE_NAMESPACE, INSTANCE_SELECTOR))
@@ -147,7 +147,7 @@ class SimulatedNodes:
             group.create_task(self._renew_leases())
 
     def _subscribe_to_pods(self, pods: Informer[Pod]) -> None:
-        """Hear of every pod, beginning with those that are here. A shared informer outlives a run: one subscription is enough."""
+        """Handle every pod, beginning with the existing ones. A shared informer outlives a run: one subscription is enough."""
         if self._pods is pods:
             for pod in pods:
                 self._on_shared_pod(None, pod)
@@ -179,7 +179,7 @@ class SimulatedNodes:
         self._queue.add(_ObjectKey("", name))
 
     def _on_shared_pod(self, old: Pod | None, new: Pod | None) -> None:
-        # The informer may be somebody else's, who would lose it over a mistake made here.
+        # The informer may be shared: an exception here would end it for its owner.
         try:
             self._on_pod(old, new)
         except Exception as error:
@@ -241,7 +241,7 @@ class SimulatedNodes:
         return self._seconds_until(_earliest(announced, taken, registration))
 
     async def _reconcile_orphaned_node(self, name: str) -> None:
-        """A Node of ours whose instance somebody removed from the books."""
+        """Remove a Node of ours whose instance no longer has a record, with its pods."""
         node = self._watched.nodes.get(name)
         if node is None or not simulated_kubelet.is_simulated_node(node):
             return
@@ -283,7 +283,7 @@ class SimulatedNodes:
         try:
             await self._kube.create(NODE, simulated_kubelet.new_node(record, now))
         except AlreadyExists:
-            # Somebody took our label off the Node, or it is on its way to us.
+            # Our label was removed from the Node, or the watch has not delivered the Node yet.
             return now + timedelta(seconds=_RETRY_SECONDS)
         return None
 

@@ -1,4 +1,4 @@
-"""Reports of failed writes of simulated instances: in full, and once, where only the operator can mend the cause.
+"""Reports of failed writes of simulated instances: in full, and once, if only the operator can fix the cause.
 
 A write that fails is tried again for ever, so most failures deserve no attention. A missing permission, refused credentials
 and a kind the server does not have do: each is one line when it first happens, however many instances meet it and however
@@ -17,7 +17,7 @@ from karpenter.kube.errors import KIND_NOT_SERVED, Forbidden, KubeError, NotFoun
 from karpenter.model.clock import Clock
 from karpenter.providers.contract import ProviderError
 
-#: A cause not met for so long counts as mended. Longer than any pause between two tries.
+#: A cause that has not occurred for this long counts as fixed. Longer than any pause between two tries.
 _RESOLVED_AFTER = timedelta(minutes=5)
 _log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ class WriteFailureLog:
 
 
 def _configuration_error(error: Exception) -> KubeError | None:
-    """What somebody has to mend, if that is it. The cloud's errors carry the API server's inside."""
+    """The error if the operator has to fix it, else None. The provider's errors carry the API server's inside."""
     cause = error.__cause__ if isinstance(error, ProviderError) else error
     if isinstance(cause, Forbidden | Unauthorized):
         return cause

@@ -57,7 +57,7 @@ class DeviceHost:
     # -- what requests select -----------------------------------------------------------------------------------------------
 
     def takable(self, alternative: DeviceAlternative) -> DeviceSet:
-        """Devices an alternative may take, whoever has them."""
+        """Devices an alternative may take, allocated or not."""
         return self._matched(alternative).takable
 
     def all_of(self, alternative: DeviceAlternative) -> DeviceSet | None:

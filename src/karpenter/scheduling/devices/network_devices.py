@@ -7,7 +7,7 @@ and so is a claim that needs devices of both sorts.
 
 A pod that runs and holds such devices may move to any node that reaches them: what its claim gives back, the claim of its
 successor gets again (``held``). Pods of nodes that leave anyway ask like those that wait, since their devices are free by then.
-The most important pods ask first. What a pod took that fits nowhere in the end goes to nobody else in the same plan.
+The most important pods ask first. Devices given to a pod that fits nowhere in the end are given to no other pod in the same plan.
 
 Growth: linear in devices; each place is compared with the pod's own alternatives for every claim.
 """

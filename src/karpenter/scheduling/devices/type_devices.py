@@ -1,8 +1,9 @@
 """The devices of instance types in one decision, and claims as amounts of resources (K15-163).
 
-A search that packs nodes knows amounts, not devices. So each kind of device that pods ask for is a resource: types have as many
-as devices match, pods request as many as they claim. That is necessary, not sufficient: counters, constraints and shared capacity
-can say no. Whoever puts pods on a node therefore asks `types_holding` or a `DeviceState`, which search for the devices.
+The packing search handles amounts, not devices. So each kind of device that pods request is a resource: a type has as many as
+there are matching devices, a pod requests as many as it claims. That is necessary but not sufficient: counters, constraints and
+shared capacity may still rule a node out. Code that puts pods on a node therefore calls `types_holding` or uses a `DeviceState`,
+which search for the devices.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class TypeDevices:
         return requests
 
     def _filters_around(self, inner: DeviceFilter) -> tuple[DeviceFilter, ...]:
-        """Filters that select, on every host, all that this one does: who takes a device by it takes one of theirs."""
+        """Filters that select, on every host, every device that this one selects: a device taken by it is one of theirs."""
         wider = self._wider.get(inner)
         if wider is None:
             others = (each for each in self._filters if each != inner)

@@ -271,7 +271,7 @@ def placed_when_message(placed: PlacedPods) -> str:
 
 
 def exposure_messages(solution: Solution) -> list[str]:
-    """One line for the worst of all concessions, one for each unreadable annotation; none where all is as wished."""
+    """One line for the largest exposure violation, one for each unreadable annotation; none if there are neither."""
     lines = [
         _annotation_message(annotation.subject, annotation.annotation, annotation.error)
         for annotation in solution.unreadable_annotations

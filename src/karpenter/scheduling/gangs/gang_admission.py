@@ -241,7 +241,7 @@ class _GangAdmission:
         return self._alone[key]
 
     def _shortfall(self, pending: PendingGang, plan: _Plan, domain: str) -> GangIncomplete:
-        """Who is missing: the first pod that a plan leaves out, and why."""
+        """The first pod that a plan leaves out, and why."""
         own = pending if pending in plan.served else next(iter(plan.served))
         uids = {pod.metadata.uid for pod in own.pods}
         left = next((each for each in plan.solution.unschedulable if each.pod.metadata.uid in uids), None)

@@ -242,7 +242,7 @@ def _skip_reason(pool: NodePool, indexes: Mapping[str, TypeIndex]) -> PoolSkipRe
         return PoolSkipReason.STATIC
     if pool.metadata.deletion_timestamp is not None:
         return PoolSkipReason.DELETING
-    # Ready may still be about the pool before its last change, whose limits nobody has looked at yet.
+    # Ready may still describe the pool before its last change, so its current limits may be unchecked.
     if not conditions.is_true(pool.status.conditions, "Ready") or check_quantities(pool):
         return PoolSkipReason.NOT_READY
     index = indexes.get(pool.metadata.name)

@@ -145,7 +145,7 @@ class PurchaseOptionIndex:
         return types_fitting_one
 
     def _suitable_types(self, relaxation_step: RelaxationStep, template: NodePoolTemplate) -> int:
-        """Types of a pool that suit whoever asks this of nodes, however much they request."""
+        """Types of a pool that match these requirements and tolerations, whatever amounts the pods request."""
         index = template.index
         if template.taints and taints.untolerated(template.taints, relaxation_step.tolerations):
             return 0

@@ -68,7 +68,7 @@ def widened_claims(
 ) -> tuple[tuple[SchedulingNodeClaim, ...], dict[str, dict[str, int]]]:
     """The claims with as many of their possible types as limits allow, and what is left of limits then.
 
-    Pools in ``tight`` are left as they are: there every pod left out is told exactly how much is missing.
+    Pools in ``tight`` are left as they are: their pods left out are reported with the exact amount that is missing.
     """
     left = {pool: dict(amounts) for pool, amounts in limits.items()}
     widened: dict[int, SchedulingNodeClaim] = {}

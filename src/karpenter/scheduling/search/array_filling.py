@@ -1,6 +1,6 @@
-"""Rows filled with whole arrays: a step looks at the next group of every row and puts in as many pods as fit.
+"""Rows filled with whole arrays: a step takes the next group of every row and puts in as many pods as fit.
 
-It needs nothing but numpy. `fill_kernel.c` does the same row by row; whoever changes one changes the other.
+It needs nothing but numpy. `fill_kernel.c` does the same row by row; change both together.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from karpenter.scheduling.search.offering_rows import CpuSurplusRows, ResourceUn
 
 #: So many different requirements of a channel have candidates of their own, those of most pods first.
 MAX_REQUIREMENTS_PER_CHANNEL = 64
-#: So many different requirements on labels that no type and no offering fixes are told apart, those of most pods first.
+#: This many different requirements on labels that no type and no offering fixes are kept separate, those of most pods first.
 MAX_OPEN_PARTS = 12
 #: So many rows are compared with each other, and with those of all cheaper ones that none beats, at once.
 _ROWS_AT_ONCE = 128
@@ -142,7 +142,7 @@ class CandidateNodes:
         return CandidateRows.concatenate([rows, burstable])
 
     def _rows(self, options: Mapping[int, PurchaseOption], surplus: CpuSurplusRows) -> CandidateRows:
-        """The rows of one channel, of as many signatures as are told apart, those of most pods first."""
+        """The rows of one channel, for as many signatures as are kept separate, those of most pods first."""
         template = next(iter(options.values())).template
         capacities = self._units.capacity_rows(template)
         limited = self._request.types_within.get(template.name)

@@ -1,9 +1,9 @@
 """The least that pods could cost: a linear program over parts of nodes, and what it says each pod is worth.
 
 Nodes may be bought in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same
-candidate node; rules between pods play no part. No plan can be cheaper. The program has, for every candidate node, how
-much of it to buy and how much CPU beyond its baseline, and for every item type how many pods go there; the prices of its rows
-are what the search goes by: of a pod of each item type, and of each resource on each candidate node.
+candidate node; rules between pods play no part. No plan can be cheaper. The program has, for every candidate node, how much of it
+to buy and how much CPU beyond its baseline, and for every item type how many pods go there. The search uses the dual prices of
+its rows: of a pod of each item type, and of each resource on each candidate node.
 """
 
 from __future__ import annotations
@@ -262,10 +262,10 @@ def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[l
 
 
 class LowerBound:
-    """USD per hour below which no nodes for these pods can be had, whoever packs them. It is worked out in the background.
+    """A lower bound on the cost of nodes for these pods, in USD per hour. It is computed in the background.
 
-    The weights of pools count for nothing here, nor do fees. ``left_out`` counts pods by demand that get no node,
-    ``reservation_units`` what is left of each reservation.
+    Neither pool weights nor fees are included. ``left_out`` counts pods by demand that get no node, ``reservation_units`` what is
+    left of each reservation.
     """
 
     def __init__(

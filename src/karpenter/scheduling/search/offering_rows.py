@@ -27,7 +27,7 @@ from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, In
 
 #: Amounts are divided until none is larger; sums over a node then stay far below 2**53.
 _MAX_AMOUNT = 1 << 40
-#: With more different requirements in one channel prices are not told apart any more: the cheapest holds for all.
+#: With more different requirements in one channel, all of them get the cheapest price.
 _MAX_REQUIREMENTS_PER_CHANNEL = 24
 #: So many rows are compared with each other, and with those of all cheaper ones that none beats, at once.
 _ROWS_AT_ONCE = 128
@@ -292,7 +292,7 @@ def undominated_per_dollar(rows: OfferingRows, opens: BoolArray) -> BoolArray:
     worth[:, :-1] *= per_dollar
     better = fitting(worth, worth)
     closed = opens.astype(np.float32) @ (~opens).astype(np.float32).T
-    better &= closed.T == 0  # better[j, k]: j has more per dollar and is open to whoever k is open to
+    better &= closed.T == 0  # better[j, k]: j has more per dollar and is open to all that k is open to
     better &= rows.reservation[:, None] == rows.reservation[None, :]
     alike = better & better.T
     first = np.tril(alike, -1).any(axis=1)  # of equals the first stays

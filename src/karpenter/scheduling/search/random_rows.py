@@ -1,7 +1,7 @@
 """Random numbers for rows that are filled, drawn where they are used.
 
-A round of the search needs a million numbers, each of them once. So only the state of the generator is kept. Who fills rows makes
-the numbers: the C library (`fill_kernel.c`) those of one row at a time, arrays all at once. Both make those that
+A round of the search needs a million numbers, each of them once. So only the state of the generator is kept. The code that fills
+rows makes the numbers: the C library (`fill_kernel.c`) those of one row at a time, the arrays all at once. Both make those that
 ``Generator.random`` gives.
 """
 

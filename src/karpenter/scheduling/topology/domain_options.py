@@ -32,7 +32,7 @@ from karpenter.scheduling.topology.topology_groups import (
 )
 from karpenter.state.pod_signature import PodSignature
 
-#: Up to so many combinations of the values there are, nobody asks which of them are sold.
+#: Up to this many combinations of existing values are considered without checking which of them are sold.
 MAX_COMBINATIONS_OF_VALUES = 512
 #: Of more combinations than this that are sold, so many are considered, evenly spread.
 MAX_DOMAIN_COMBINATIONS = 10_000

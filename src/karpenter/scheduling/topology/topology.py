@@ -48,7 +48,7 @@ class DomainConstraints:
 
     @cached_property
     def required_keys(self) -> frozenset[str]:
-        """Keys of which a node must have the label: where there is no domain, there is nobody to keep away from."""
+        """Keys of which a node must have the label. Anti-affinity requires none: a node without the label is in no domain."""
         anti_affinity = TopologyType.ANTI_AFFINITY
         return frozenset(
             constraint.topology_key
@@ -105,7 +105,7 @@ class DomainConstraints:
         return None if any(value is None and key in self.required_keys for key, value in values) else combination
 
     def as_requirements(self, combination: DomainCombination) -> Requirements:
-        """The combination as requirements. What a node must lack is left to whoever chooses among nodes."""
+        """The combination as requirements. Labels that a node must lack are checked where a node is chosen."""
         values = ((key, value) for key, value in zip(self.keys, combination, strict=True) if value is not None)
         return Requirements(Requirement(key, False, frozenset((value,))) for key, value in values)
 
@@ -342,7 +342,7 @@ def _domain_count(numbers: Mapping[str, int], domain: str | None) -> int:
 
 
 class UnmetAffinity:
-    """The affinity constraints nobody satisfies yet, so that the first of their own kind may begin (SCH-555)."""
+    """The affinity constraints that no pod satisfies yet, so that the first pod that selects itself may be placed (SCH-555)."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

@@ -120,7 +120,7 @@ class TopologyMembership:
 
 
 class TopologyGroups:
-    """The constraints in play and who has to do with them."""
+    """The topology groups of a pass, and the pods that each of them concerns."""
 
     def __init__(self, bound_pod_counts: TopologyPodCounts) -> None:
         self._bound_pod_counts = bound_pod_counts

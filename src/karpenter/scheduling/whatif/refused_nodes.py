@@ -1,7 +1,7 @@
-"""Whether every new node that pods may get could be had in a way that makes the answer of no use, told without packing them.
+"""Whether every new node for some pods could be of a refused kind, determined without packing the pods.
 
-Consolidation refuses to replace spot nodes by spot nodes (DIS-200). Where whatever is bought could be spot, no packing helps: of
-sets of spot nodes most are of this kind.
+Consolidation refuses to replace spot nodes by spot nodes (DIS-200). If every node that may be bought could be spot, no packing
+helps. Most sets of spot nodes are of this kind.
 """
 
 from __future__ import annotations

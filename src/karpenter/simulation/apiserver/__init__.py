@@ -1,7 +1,8 @@
 """An API server inside the process, for tests, the simulator and ``karpenter demo``.
 
-Here belongs what a real API server does to objects, on raw JSON so that fields nobody here reads survive; what a kubelet, a
-scheduler or a workload controller does belongs to those who play them. Typed access is ``MemoryKube``, HTTP is ``http_front``.
+This package does what a real API server does to objects. It works on raw JSON, so fields that this program does not read survive.
+The stand-ins for kubelet, scheduler and workload controllers do not belong here. Typed access is ``MemoryKube``, HTTP is
+``http_front``.
 """
 
 from karpenter.simulation.apiserver.list_query import ObjectQuery, compile_query

@@ -53,7 +53,7 @@ class DependentsCollector:
         return copy
 
     def live_object(self, uid: str) -> StoredEntry | None:
-        """The living object with this uid."""
+        """The stored object with this uid, if there is one."""
         return self._live_objects.get(uid)
 
     def on_change(self, before: StoredEntry | None, after: StoredEntry | None) -> None:

@@ -1,6 +1,6 @@
 """Writes that change nothing (``dryRun=All``): they are made on a copy of the server, so every check and default is the same.
 
-The copy shares the immutable entries, so it costs one dictionary entry per object, and nobody watches it.
+The copy shares the immutable entries, so it costs one dictionary entry per object. It has no watches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _in_delete_options(body: object) -> str:
 
 
 def scratch_copy(server: MemoryServer) -> MemoryServer:
-    """A server with the same objects and versions, whose changes nobody sees."""
+    """A server with the same objects and versions, whose changes are visible nowhere else."""
     copy = MemoryServer(server.clock, kinds=[resource.kind for resource in server.resources])
     copy._tables = {
         key: ObjectTable(

@@ -1,9 +1,9 @@
 """The in-memory API server over HTTP, for ``kubectl`` and for any client that speaks the API.
 
-A call is a path read into an ``ApiRequest`` and one entry of the table of handlers; every refusal leaves as a Status object.
-Answers are JSON; bodies may be JSON, YAML or, for what command lines send so, protobuf.
+The path of a call is parsed into an ``ApiRequest``, for which a table has a handler. Every refusal is returned as a Status
+object. Answers are JSON; bodies may be JSON, YAML or, for what command lines send so, protobuf.
 
-Differences from a real server, all on purpose: everybody may do everything, server-side apply is create-or-merge without field
+Differences from a real server, all on purpose: every user may do everything, server-side apply is create-or-merge without field
 ownership, strategic merge knows the lists of ``patch_formats`` only, field validation is ignored, dry runs are refused.
 """
 

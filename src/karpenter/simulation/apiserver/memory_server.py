@@ -451,7 +451,7 @@ class MemoryServer:
                 table.log.wake()
 
     def live_object(self, uid: str) -> StoredEntry | None:
-        """The living object with this uid."""
+        """The stored object with this uid, if there is one."""
         return self._dependents.live_object(uid)
 
     # ---- namespaces and events ------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class ChangeLog:
     _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def append(self, change: StoredChange) -> None:
-        """Add a change and wake whoever waits. Twice the limit is kept at most, so that cutting costs nothing on average."""
+        """Add a change and wake all waiting watches. At most twice the limit is kept, so trimming costs nothing on average."""
         self.changes.append(change)
         if len(self.changes) >= 2 * self.limit:
             self.compact(len(self.changes) - self.limit)
@@ -174,7 +174,7 @@ class ChangeLog:
         return self.changes[position - self.compacted_count]
 
     def wake(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiting watches."""
         waiting, self._waiters = self._waiters, []
         for future in waiting:
             if not future.done():

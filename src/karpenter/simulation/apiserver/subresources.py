@@ -1,11 +1,11 @@
 """Eviction: deleting a pod only while its disruption budget allows.
 
-The server knows no arithmetic of budgets. It reads what a controller has written into the budget's status
+The server does not evaluate budgets. It reads what a controller has written into the budget's status
 (``pdb_controller`` plays that controller), takes one from ``disruptionsAllowed`` and notes the pod under ``disruptedPods``, so
-that the controller does not count it as healthy until it is seen to leave. Without anybody who writes that status a budget
-allows nothing, as on a real cluster.
+that the controller does not count it as healthy until it is seen to leave. If no controller writes that status, a budget allows
+nothing, as on a real cluster.
 
-Worth knowing, since a real server does it too: the budget is charged before the pod is deleted, so an eviction that then
+As on a real server, the budget is charged before the pod is deleted, so an eviction that then
 fails on a precondition has cost one disruption until the controller counts again.
 """
 

@@ -1,7 +1,7 @@
-"""Lists as tables, the way command lines ask for them: a few columns per kind, name first and age last.
+"""Lists as tables, as ``kubectl get`` requests them: a few columns per kind, name first and age last.
 
-Our own kinds show the columns of their CRDs (API-008 ff.); the core kinds show the usual ones, as far as they can be told from
-what decisions read.
+Our own kinds show the columns of their CRDs (API-008 ff.); the core kinds show the usual ones, as far as the fields that
+decisions read provide them.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ class RoleReference(Wire, frozen=True, kw_only=True):
 
 
 class BindingSubject(Wire, frozen=True, kw_only=True):
-    """Who a binding is for."""
+    """The subject of a binding."""
 
     kind: str = ""
     name: str = ""
 
 
 class ClusterRoleBinding(Wire, frozen=True, kw_only=True):
-    """A ClusterRole and who has it."""
+    """A ClusterRole and its subjects."""
 
     metadata: ObjectMeta = ObjectMeta()
     role_ref: RoleReference = RoleReference()
@@ -32,7 +32,9 @@ class ClusterRoleBinding(Wire, frozen=True, kw_only=True):
 
 
 class SigningRequestSpec(Wire, frozen=True, kw_only=True):
-    """What is to be signed. ``request`` is base64 of PEM; ``username`` and ``groups`` are who asks, written by the API server."""
+    """What is to be signed. ``request`` is base64 of PEM. The API server sets ``username`` and ``groups`` to those of the
+    requester.
+    """
 
     request: str = ""
     signer_name: str = ""

@@ -49,7 +49,7 @@ class BootstrapToken:
 
 @dataclass(frozen=True)
 class TokenPurpose:
-    """Who a token is for: a NodeClaim, or a class in a period where ``window`` is not empty."""
+    """What a token is for: a NodeClaim, or a node class in a period if ``window`` is not empty."""
 
     cluster: str
     pool: str

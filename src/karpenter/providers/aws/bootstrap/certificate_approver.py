@@ -102,7 +102,7 @@ _ANSWERED_TYPES = frozenset({"Approved", "Denied", "Failed"})
 
 
 def is_undecided(request: CertificateSigningRequest) -> bool:
-    """Whether it is a serving request that nobody has approved or denied."""
+    """Whether it is a serving request that is neither approved nor denied."""
     answered = any(condition.type in _ANSWERED_TYPES for condition in request.status.conditions)
     return request.spec.signer_name == SERVING_SIGNER and not answered
 

@@ -44,7 +44,7 @@ _USE_ITS_ROLE = "run the doctor with the controller's credentials"
 _COMMON_TYPES = {"amd64": "m5.large", "arm64": "m6g.large"}
 #: Fewer free addresses than one larger instance's pods may take.
 _MIN_FREE_ADDRESSES = 32
-#: What mends a condition, by its reason (AWS §3).
+#: How to fix a condition, by its reason (AWS §3).
 _FIXES: Mapping[str, str] = {
     "SubnetsNotFound": "tag the subnets, or correct spec.subnetSelectorTerms",
     "SecurityGroupsNotFound": "tag the group, or correct spec.securityGroupSelectorTerms",

@@ -25,7 +25,7 @@ class FindingLevel(StrEnum):
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """What was looked at, how bad it is and what is the case; then what breaks, and the command or statement that mends it."""
+    """The result of one check: its name, severity and text; then the impact, and the command or statement that fixes it."""
 
     check: str
     level: FindingLevel

@@ -1,34 +1,34 @@
 """Buying one instance per claim, many at once, and never the same one twice.
 
-**The protocol.** Money is spent by CreateFleet alone, and its answer may be lost: a time-out, a crash, another leader. So a
-purchase has an identity, the *batch*, which is known in three places that survive us:
+**The protocol.** Only CreateFleet spends money, and its response may be lost: a time-out, a crash, another leader. So a purchase
+has an identity, the *batch*. Claims, requests and instances carry it, so it survives this process:
 
 1. Claims whose plans are equal and that come within a short window make a batch. The window stays open while launches of other
    claims are known to come (``expected_launches``). Its id follows from their uids and from the
    batches they took part in before (``launch_batches.batch_id``).
 2. The id is written on every claim of the batch (annotation ``karpenter.k8s.aws/launch-batch``) against the version we read. A
-   claim that went or joined another batch falls out here. Only claims that carry the id are bought for.
-3. The id is the request's client token and a tag of its instances. Asked again, EC2 answers as it did, or refuses a request that
-   differs (IdempotentParameterMismatch); it never buys again.
-4. Instances are dealt out one per claim; who gets none gets the fleet's errors. The batch is then *closed*, in memory only. A
-   claim of a closed batch without a share takes part in a new one.
+   claim that was deleted or joined another batch drops out here. Only claims that carry the id are bought for.
+3. The id is the request's client token and a tag of its instances. For a repeated request EC2 returns the first response, or
+   refuses a request that differs (IdempotentParameterMismatch). It never buys again.
+4. Instances are assigned one per claim; a claim without an instance gets the fleet's errors. The batch is then *closed*, in
+   memory only. A claim of a closed batch without a share takes part in a new one.
 
 A claim that carries a batch this process did not close is never bought for before the batch is settled (``_recover``):
 
-* The claims that wait for an instance of it are listed again: they carry the id, live and have no provider ID.
-* Instances with its tag that no claim names are theirs, dealt out by uid and instance id. Fewer than claims: EC2 may not show all
-  of them yet, so we wait for ``VISIBILITY_SECONDS``; then the launch fails for those without.
+* The claims that wait for an instance of it are listed again: they carry the id, are not being deleted and have no provider ID.
+* Instances with its tag that no claim names are theirs, assigned in order of uid and instance id. Fewer than claims: EC2 may not
+  show all of them yet, so we wait for ``VISIBILITY_SECONDS``; then the launch fails for those without.
 * No instance in any state: the request may never have arrived. It is sent again with the same token for as many as are owed. If
-  it did arrive, the token brings the old answer, or the refusal, and then it is a matter of waiting for what EC2 shows.
+  it did arrive, EC2 returns the first response or the refusal, and the launcher waits until EC2 lists the instances.
 
 So a batch needs no record of its outcome. A claim that was not reached (killed between two annotations) carries no id and is in a
 new batch. Instances whose claim was deleted are garbage. Garbage collection keeps the instances of a batch in which a claim still
 waits (``launch_batches.unsettled_batches``). Two replicas do not launch at once: the write fence prevents it.
 
-Work belongs to the batch, not to who waits: a caller that gives up finds the result when it asks again.
+The work belongs to the batch, not to the caller: a caller that stops waiting gets the result with its next call.
 
 The tag can be switched off (``--launch-batch-tag=false``) where an organization's policies list the allowed tag keys. Then the
-client token alone prevents a second purchase: a request that is sent again brings the old answer, but instances of a lost answer
+client token alone prevents a second purchase: a repeated request returns the first response, but instances of a lost answer
 that EC2 does not repeat are garbage, as with Karpenter.
 """
 
@@ -128,7 +128,7 @@ class JoinParameterSource(Protocol):
 
 @dataclass(frozen=True)
 class LauncherDependencies:
-    """Whom a launcher works with."""
+    """The dependencies of a launcher."""
 
     kube: Kube
     ec2: InstanceApi

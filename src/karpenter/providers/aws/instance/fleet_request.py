@@ -269,7 +269,7 @@ class FleetSender:
             await asyncio.sleep(pause)
 
     async def _renew_templates(self, plan: LaunchPlan, is_uncertain: bool) -> None:
-        """A launch template was deleted by somebody else."""
+        """Create the launch templates again after EC2 reported that one no longer exists."""
         self.forget_templates(plan)
         try:
             await self.ensure_templates(plan)

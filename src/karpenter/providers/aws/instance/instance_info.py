@@ -24,7 +24,7 @@ _EFA_TYPES = frozenset({"efa", "efa-only"})
 #: The states of instances that end or have ended.
 TERMINATING_STATES = frozenset({"shutting-down", "terminated"})
 
-#: The states of instances that count (AWS-521); who is terminated is gone.
+#: The states of instances that count (AWS-521); terminated instances do not exist any more.
 LISTED_STATES = ("pending", "running", "stopping", "stopped", "shutting-down")
 
 

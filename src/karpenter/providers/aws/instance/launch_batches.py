@@ -28,8 +28,8 @@ def batch_of_claim(claim: NodeClaim) -> str:
 def batch_id(claims: Iterable[NodeClaim]) -> str:
     """The identity of the next purchase of these claims.
 
-    It follows from who they are and which purchase each took part in before, so it is new whenever a purchase is, and the same
-    when nothing came of the attempt to write it down. EC2 takes 64 characters of it.
+    It is a hash of their uids and of the batch each took part in before. So each new purchase gets a new identity, and a failed
+    attempt to write the identity gives the same one again. EC2 accepts up to 64 characters.
     """
     parts = sorted(f"{claim.metadata.uid}={batch_of_claim(claim)}" for claim in claims)
     return f"b-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:_HASH_LENGTH]}"
@@ -37,14 +37,14 @@ def batch_id(claims: Iterable[NodeClaim]) -> str:
 
 @dataclass(frozen=True)
 class BatchClaims:
-    """The living claims of a batch that have no instance yet, and the instances that are other claims' already."""
+    """The claims of a batch that are not being deleted and have no instance yet, and the instance ids that other claims hold."""
 
     owed: tuple[NodeClaim, ...]
     taken_instance_ids: frozenset[str]
 
 
 def batch_claims(batch: str, claims: Iterable[NodeClaim], asking_uid: str) -> BatchClaims:
-    """Who is still owed an instance of the batch; ``asking_uid`` is that of one whose provider ID does not count."""
+    """The claims still owed an instance of the batch; the provider ID of the claim with ``asking_uid`` is ignored."""
     owed: list[NodeClaim] = []
     owned: set[str] = set()
     for claim in claims:

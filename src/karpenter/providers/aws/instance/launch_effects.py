@@ -76,7 +76,7 @@ class LaunchEffects:
             self._mark_unavailable(plan, launch_refusal, fleet_id)
 
     def record_events(self, claims: Iterable[NodeClaim], refusals: Iterable[LaunchRefusal]) -> None:
-        """Events on the claims that got nothing, for what waiting alone does not mend (AWS-456, Beyond AWS-453)."""
+        """Events on the claims without an instance, for refusals that waiting alone does not fix (AWS-456, Beyond AWS-453)."""
         messages = tuple(
             dict.fromkeys(sentence for launch_refusal in refusals if (sentence := _event_of(launch_refusal)))
         )

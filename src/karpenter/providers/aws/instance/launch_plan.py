@@ -134,7 +134,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class LaunchSubject:
-    """Who a launch is for. ``join`` is None where the instance does not join with kubeadm."""
+    """The claim and the node class of a launch. ``join`` is None if the instance does not join with kubeadm."""
 
     claim: NodeClaim
     node_class: EC2NodeClass

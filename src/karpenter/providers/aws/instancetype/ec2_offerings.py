@@ -1,7 +1,7 @@
-"""The ways to buy a type for a class, at this moment (AWS §8.1).
+"""The offerings of a type for a class, at this moment (AWS §8.1).
 
-Every zone of the region is there with every capacity type, so that explanations can say why one is not to be had; most are
-equal in their requirements, which are therefore shared between types.
+Every zone of the region is listed with every capacity type, so that explanations can say why one is unavailable. Most have equal
+requirements, which types therefore share.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ReservedOffering:
 
 @dataclass(frozen=True)
 class InterruptionEffects:
-    """Who else wants to know: that a spot type is sold out in a zone, that a reservation is interrupted, that we end a claim."""
+    """Callbacks: a spot type is sold out in a zone, a reservation is interrupted, a claim is deleted by an interruption."""
 
     mark_spot_unavailable: Callable[[str, str], None]
     mark_reservation_unavailable: Callable[[ReservedOffering], None]

@@ -51,7 +51,7 @@ def image_queries(terms: Iterable[AMISelectorTerm], from_parameters: Sequence[st
 
 
 def image_queries_by_id(ids: Sequence[str]) -> tuple[ImageQuery, ...]:
-    """The query for images by id, whoever owns them; none without ids."""
+    """The query for images by id, whatever their owner; none without ids."""
     return tuple(ImageQuery((*filters, _AVAILABLE)) for filters in _single_filter("image-id", ids))
 
 

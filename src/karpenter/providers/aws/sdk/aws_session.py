@@ -1,13 +1,13 @@
-"""An AWS account and region to talk to: who we are, where, and the clients for it.
+"""An AWS session: the credentials, the region, and the clients.
 
 Credentials are found and renewed by botocore, in its standard order: environment variables; a role to assume from a profile; a
 web identity token (IRSA: AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN); shared files; the container's endpoint (pod identity:
 AWS_CONTAINER_CREDENTIALS_FULL_URI and its token file); the instance's role. Renewal happens in the thread that needs it, under
-botocore's own lock. AWS_ENDPOINT_URL and its kin per service are obeyed.
+botocore's own lock. AWS_ENDPOINT_URL and its variants per service are obeyed.
 
 Making a client is slow: 0.07 s of CPU for EC2 (`lazy_models`), 0.05 s for all others together, and 0.4 s before that to import
-the library. So clients share one session, only those services are loaded that are used, and ``open`` makes the one everything
-needs before anything waits for it. Making one is not safe in two threads at once; using it is.
+the library. So clients share one session, only the services in use are loaded, and ``open`` creates the EC2 client before the
+first call needs it. Making one is not safe in two threads at once; using it is.
 """
 
 from __future__ import annotations
@@ -233,7 +233,8 @@ class DaemonThreadPool:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread_count = 0
-        #: Work taken and not done yet. Counted down before its caller hears of the end, whose next work then finds a thread.
+        #: Work accepted and not done yet. It is decremented before the caller gets the result, so the caller's next work finds a
+        #: thread.
         self._unfinished = 0
         self._closed = False
 

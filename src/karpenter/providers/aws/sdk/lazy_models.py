@@ -2,8 +2,8 @@
 
 botocore describes EC2 in 4 MB of JSON and all endpoints in 1.3 MB. This program uses a few operations of it and their shapes. So
 a large object of a file is a dictionary whose members stay text until they are read. Documentation, which is half of the text, is
-left out: botocore makes docstrings of it, which nobody reads here. botocore's own files are read, whichever version is installed:
-nothing is copied into this package, and nothing else can be missing.
+left out: botocore only makes docstrings of it. botocore's own files are read, whichever version is installed: nothing is copied
+into this package, and nothing else can be missing.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ RATE_LIMITS: Mapping[RateLimitGroup, RateLimit] = {
 
 
 class AdaptiveRateLimiter:
-    """The pace of one group. Waiting costs no thread; who is cancelled while waiting gives the turn back."""
+    """The request rate of one group. Waiting costs no thread; a caller that is cancelled while waiting gives its turn back."""
 
     def __init__(self, limit: RateLimit) -> None:
         self._base_rate = limit.per_second * _USED_SHARE

@@ -118,7 +118,7 @@ def _taint_settings(taints: tuple[Taint, ...]) -> _Table:
 
 
 def _mount_command(version: str) -> list[list[str]]:
-    """The commands that set up instance-store disks; older versions must be told which directories to bind (AWS-255)."""
+    """The commands that set up instance-store disks; older versions need the directories to bind (AWS-255)."""
     directories = () if _binds_by_itself(version) else _DIRECTORIES
     return [[*_STORAGE_COMMAND, "init"], [*_STORAGE_COMMAND, "bind", *directories]]
 

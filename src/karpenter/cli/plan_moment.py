@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -30,6 +31,19 @@ def asleep_at(snapshot: ClusterSnapshot, objects: ClusterObjects, moment: dateti
     Raises ``WrongInput`` for a schedule that cannot be used.
     """
     return replace(snapshot, sleeping_pools=_sleeping(objects, moment))
+
+
+def passed_over_sleep(objects: ClusterObjects, now: datetime) -> Iterator[str]:
+    """A line for each NodePool that was sent to sleep, for plans that take it for awake."""
+    from karpenter.capacityschedule.sleep_overrides import sleep_overrides
+    from karpenter.model import clock
+
+    for name, until in sorted(sleep_overrides(objects.pools, (), {}).asleep_until.items()):
+        if until > now:
+            yield (
+                f"NodePool {name} is sent to sleep until {clock.rfc3339(until)} and counts as awake here; "
+                "with --feature-gates CapacitySchedule=true it sleeps, as with a controller that has the gate"
+            )
 
 
 def _sleeping(objects: ClusterObjects, moment: datetime) -> dict[str, PoolSleep]:

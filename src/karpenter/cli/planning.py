@@ -50,7 +50,7 @@ class PlanInput:
     catalogs: PlanCatalogs
     objects: ClusterObjects
     virtual_pods: VirtualPods
-    #: For when the plan is made; None for now.
+    #: For when the plan is made; None for now, with all NodePools awake.
     at: datetime | None = None
 
     @property
@@ -131,7 +131,7 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, choose_source
     from karpenter.cli.plan_catalogs import build_catalogs
 
-    at = _moment_of(options)
+    at = _moment_of(options, settings)
     if at is not None and options.filename is None and options.text is None:
         extra_kinds = (*extra_kinds, CAPACITY_SCHEDULE)  # type: ignore[arg-type]
     file_types = _load_file_types(settings.instance_types_file_path, options)
@@ -140,16 +140,26 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     report_input_problems(objects, skip_invalid=options.skip_invalid)
     for line in cluster_objects.objects_behind_gates(objects, settings.gates):
         print_error(line)
+    if at is None:
+        from karpenter.cli.plan_moment import passed_over_sleep
+
+        for line in passed_over_sleep(objects, datetime.now(UTC)):
+            print_error(line)
     virtual_pods = virtual_pods_of(objects, datetime.now(UTC))
     source = file_types or choose_source(objects, options, settings, os.environ)
     _report_idle_pools(objects, source.prices)
     return PlanInput(build_catalogs(objects, source), objects, virtual_pods, at)
 
 
-def _moment_of(options: InputOptions) -> datetime | None:
+def _moment_of(options: InputOptions, settings: Settings) -> datetime | None:
+    """The moment whose sleeping NodePools count; None where none does, as without the gate."""
+    from datetime import UTC, datetime
+
     from karpenter.cli.plan_moment import parse_moment
 
-    return parse_moment(options.at) if options.at else None
+    if options.at:
+        return parse_moment(options.at)
+    return datetime.now(UTC) if FeatureGate.CAPACITY_SCHEDULE in settings.gates else None
 
 
 def _load_file_types(file: str, options: InputOptions) -> FileTypes | None:

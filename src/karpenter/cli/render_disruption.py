@@ -127,7 +127,16 @@ def budget_status_text(status: BudgetStatus) -> str:
             else budget_message(status)
         )
     what = f'NodePool "{status.node_pool}" is {status.freeze}' if status.freeze else budget_message(status)
-    return f"{what}; {allowed_from_text(status.opens_at)}"
+    return f"{what}; {opening_text(status)}"
+
+
+def opening_text(status: BudgetStatus) -> str:
+    """When budgets that are closed allow one more node: at a time, or once one of those is back that use them up."""
+    by_time = allowed_from_text(status.opens_at)
+    if status.freeze or not status.allowed:
+        return by_time
+    sooner = "opens when one of them is gone or ready again"
+    return sooner if status.opens_at is None else f"{sooner}; {by_time} at the latest"
 
 
 def allowed_from_text(moment: datetime | None) -> str:

@@ -11,10 +11,10 @@ from rich.tree import Tree
 
 from karpenter.cli import render_disruption
 from karpenter.cli.render_common import Json, console_for
-from karpenter.cli.render_disruption import allowed_from_text, budget_status_text
+from karpenter.cli.render_disruption import allowed_from_text, budget_status_text, opening_text
 from karpenter.disruption.decide.blocker import BlockerCategory
 from karpenter.disruption.decide.blocker_messages import blocker_message
-from karpenter.disruption.decide.disruption_blockers import DisruptionBlocker
+from karpenter.disruption.decide.disruption_blockers import BudgetExhausted, DisruptionBlocker
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview
 from karpenter.disruption.decide.node_explanation import ExplainedBlocker, NodeExplanation
 from karpenter.model import clock
@@ -76,7 +76,9 @@ def write(explanation: NodeExplanation, preview: DisruptionPreview, out: TextIO)
 
 
 def _blocker_text(blocker: DisruptionBlocker) -> str:
-    if blocker.category in (BlockerCategory.BUDGET, BlockerCategory.FREEZE):
+    if isinstance(blocker, BudgetExhausted):
+        until = f"; {opening_text(blocker.status)}"
+    elif blocker.category in (BlockerCategory.BUDGET, BlockerCategory.FREEZE):
         until = f"; {allowed_from_text(blocker.until)}"
     else:
         until = f"; until {clock.rfc3339(blocker.until)}" if blocker.until is not None else ""

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,16 @@ from karpenter.api import kinds
 from karpenter.cli import cluster_reader, planning_options
 from karpenter.cli.cluster_objects import FREEZE_KINDS, ClusterObjects
 from karpenter.cli.main import app
+from karpenter.cli.render_disruption import budget_status_text, opening_text
+from karpenter.disruption.decide.budget_status import BudgetStatus
+from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.settings import Settings, resolve_settings
 from support.manifest_builders import Json, Plan, pod, pool
 from support.terminal_text import TerminalText
 
 Explain = Callable[..., Result]
 Written = Callable[..., Path]
+END = datetime(2027, 1, 1, tzinfo=UTC)
 LARGE = {"cpu": "8", "memory": "16Gi", "pods": "110"}
 NO_QUIET_TIME = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
 
@@ -162,6 +167,26 @@ def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explai
     page = explain("b", "-f", written("a.json", *empty)).stdout
     assert page.startswith("Node b waiting for budget: other nodes of its NodePool are disrupted first")
     assert 'NodePool "default" allows 1 node(s) at a time for Empty' in page
+
+
+@pytest.mark.parametrize(
+    ("allowed", "freeze", "opens_at", "expected"),
+    [
+        (1, "", None, "opens when one of them is gone or ready again"),
+        (1, "", END, "opens when one of them is gone or ready again; opens 2027-01-01T00:00:00Z at the latest"),
+        (0, "", END, "opens 2027-01-01T00:00:00Z"),
+        (0, "", None, "opens not within 31 days"),
+        (1, "frozen", None, "opens not within 31 days"),
+    ],
+)
+def test_a_budget_that_nodes_use_up_opens_with_them_and_not_by_the_calendar(
+    allowed: int, freeze: str, opens_at: datetime | None, expected: str
+) -> None:
+    status = BudgetStatus(
+        "np", DisruptionReason.EMPTY, allowed, 0, "spec.disruption.budgets[0]", freeze, opens_at=opens_at
+    )
+    assert opening_text(status) == expected
+    assert budget_status_text(status).endswith(f"; {expected}")
 
 
 def test_a_budget_that_does_not_open_soon_says_so(explain: Explain, written: Written) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from karpenter.cli.terminal import CommandError, WrongInput
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.manifest_builders import pool
+from support.manifest_builders import pod, pool
 
 EXAMPLE = "examples/sleep-and-wake.yaml"
 _CHRISTMAS = "2026-12-21T00:00:00+09:00"
@@ -100,6 +101,22 @@ def test_mistakes_end_in_one_line(words: tuple[str, ...], message: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_plan_with_the_gate_leaves_out_what_was_sent_to_sleep_and_one_without_says_that_it_does_not(
+    written: Callable[..., Path],
+) -> None:
+    asleep = pool("dev")
+    asleep["metadata"]["annotations"] = {labels.ASLEEP_UNTIL: "2999-01-01T00:00:00Z"}
+    file = str(written("a.json", asleep, pod()))
+    awake = run("plan", "-f", file)
+    assert "NodePool dev: 1 node" in awake.stdout
+    assert "NodePool dev is sent to sleep until 2999-01-01T00:00:00Z and counts as awake here" in awake.stderr
+    with_gate = run("plan", "-f", file, "--feature-gates", GATES)
+    assert "0 new nodes" in with_gate.stdout
+    assert "NodePool is asleep" in with_gate.stdout
+    assert "counts as awake" not in with_gate.stderr
+    assert "asleep" in run("explain", "pod/web", "-f", file, "--feature-gates", GATES).stdout
 
 
 GATES = "CapacitySchedule=true"

@@ -151,7 +151,7 @@ def test_programs_get_the_same_as_data(written: Written, form: str, read: Callab
 
 
 def stored(name: str, *, ready: bool = True) -> list[Json]:
-    """A machine of the pool, its Node and its NodeClaim as files hold them."""
+    """A Node of the pool with its NodeClaim, as manifests."""
     node, claim = node_and_claim(name, {"cpu": "4"}, pool="default")
     result: Json = {"apiVersion": "v1", "kind": "Node", **msgspec.to_builtins(node)}
     if not ready:
@@ -161,8 +161,8 @@ def stored(name: str, *, ready: bool = True) -> list[Json]:
 
 def test_percentages_are_of_the_nodes_in_the_input(written: Written) -> None:
     """DIS-145, DIS-146, K15-206: a node that is only down does not count for repair."""
-    machines = [*stored("a"), *stored("b"), *stored("c", ready=False)]
-    result = budgets("default", "-f", written("a.json", restricted({"nodes": "50%"}), *machines), "--from", MONDAY)
+    nodes_and_claims = [*stored("a"), *stored("b"), *stored("c", ready=False)]
+    result = budgets("default", "-f", written("a.json", restricted({"nodes": "50%"}), *nodes_and_claims), "--from", MONDAY)
     ((_, _, *cells),) = rows(result)
     assert cells == ["2", "2", "2", "2", "budgets[0]"]
     assert "may go at a time, less the 1 that are unavailable now (Unhealthy: less 0)" in result.stdout

@@ -1,4 +1,4 @@
-"""``karpenter explain node`` and ``karpenter plan --consolidate``: why machines stay, which would go, and what that saves."""
+"""``karpenter explain node`` and ``karpenter plan --consolidate``: why nodes stay, which would go, and what that saves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def of_pool(*budgets: Json, **disruption: object) -> Json:
     return pool(disruption=NO_QUIET_TIME | {"budgets": list(budgets)} | disruption)
 
 
-def machine(name: str, **annotations: str) -> list[Json]:
+def node_and_claim(name: str, **annotations: str) -> list[Json]:
     """An initialised a.large and its claim, as a snapshot of a cluster holds them."""
     own = {
         "karpenter.sh/nodepool": "default",
@@ -94,9 +94,9 @@ def frozen(reason: str = "release week") -> Json:
 
 
 def cluster(*further: Json, budgets: tuple[Json, ...] = ()) -> list[Json]:
-    """Two machines, one of which could hold the pods of both."""
+    """Two nodes, one of which could hold the pods of both."""
     pods = [running("a-0", "a", "1"), running("b-0", "b", "4")]
-    return [of_pool(*budgets), *machine("a"), *machine("b"), *pods, *further]
+    return [of_pool(*budgets), *node_and_claim("a"), *node_and_claim("b"), *pods, *further]
 
 
 def test_a_node_that_would_go_says_what_becomes_of_its_pods_and_what_it_saves(
@@ -133,7 +133,7 @@ def test_a_narrow_terminal_is_enough_for_the_answer_and_for_the_error(
 def test_every_blocker_has_a_line(explain: Explain, written: Written) -> None:
     blocked = [
         of_pool({"nodes": "0"}),
-        *machine("a", **{"karpenter.sh/do-not-disrupt": "true"}),
+        *node_and_claim("a", **{"karpenter.sh/do-not-disrupt": "true"}),
         running("x", "a", "1", **{"karpenter.sh/do-not-disrupt": "true"}),
     ]
     lines = explain("a", "-f", written("a.json", *blocked)).stdout.splitlines()
@@ -161,7 +161,7 @@ def test_a_node_that_others_move_to_is_told_so(explain: Explain, written: Writte
 
 
 def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explain, written: Written) -> None:
-    empty = [of_pool({"nodes": "1"}), *machine("a"), *machine("b")]
+    empty = [of_pool({"nodes": "1"}), *node_and_claim("a"), *node_and_claim("b")]
     loads = json.loads(explain("b", "-f", written("a.json", *empty), "-o", "json").stdout)
     assert (loads["state"], loads["blockers"], loads["command"]) == ("waiting-for-budget", [], None)
     page = explain("b", "-f", written("a.json", *empty)).stdout
@@ -208,7 +208,7 @@ def test_gates_that_cannot_be_read_end_with_one_line(explain: Explain, written: 
 
 
 def test_a_claim_without_a_node_can_be_asked_about(explain: Explain, written: Written) -> None:
-    _node, claim = machine("a")
+    _node, claim = node_and_claim("a")
     page = explain("claim-a", "-f", written("a.json", of_pool(), claim)).stdout
     assert "node: Nodeclaim does not have an associated node" in page
 
@@ -255,7 +255,7 @@ def test_a_daemon_set_that_does_not_fit_is_told(explain: Explain, written: Writt
         "metadata": {"name": "agent", "namespace": "kube-system"},
         "spec": {"selector": {}, "template": template},
     }
-    file = written("a.json", of_pool(), *machine("a"), running("full", "a", "7"), agent)
+    file = written("a.json", of_pool(), *node_and_claim("a"), running("full", "a", "7"), agent)
     assert "DaemonSet kube-system/agent does not fit: 0.3 CPU short" in explain("a", "-f", file).stdout
     (actual,) = json.loads(explain("a", "-f", file, "-o", "json").stdout)["daemonSetsThatDoNotFit"]
     assert actual["short"] == {"cpu": "300m"}
@@ -299,14 +299,14 @@ def test_json_of_a_comparison_has_the_moves_too(plan: Plan, written: Written) ->
 
 
 def test_a_tight_cluster_has_nothing_to_give_back(plan: Plan, written: Written) -> None:
-    full = [of_pool(), *machine("a"), running("full", "a", "7500m")]
+    full = [of_pool(), *node_and_claim("a"), running("full", "a", "7500m")]
     page = plan("-f", written("a.json", *full), "--consolidate").stdout
     assert "  none: all nodes are needed or blocked" in page
     assert "kept by" not in page
 
 
 def test_nodes_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> None:
-    resting = [of_pool(consolidateAfter="87600h"), *machine("a")]
+    resting = [of_pool(consolidateAfter="87600h"), *node_and_claim("a")]
     page = plan("-f", written("a.json", *resting), "--consolidate").stdout
     assert "  waiting for consolidateAfter: 1 node, the first until 2035-12-30T00:00:00Z" in page
 
@@ -314,7 +314,7 @@ def test_nodes_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> 
 def test_nodes_that_are_too_young_are_counted_beside_those_that_are_kept(plan: Plan, written: Written) -> None:
     slow = of_pool()
     slow["metadata"]["annotations"] = {"karpenter.sh/minimum-node-age": "87600h"}
-    nodes = [*machine("a"), *machine("b"), *machine("c", **{"karpenter.sh/do-not-disrupt": "true"})]
+    nodes = [*node_and_claim("a"), *node_and_claim("b"), *node_and_claim("c", **{"karpenter.sh/do-not-disrupt": "true"})]
     busy = [running("one", "a", "1"), running("two", "b", "1")]
     page = plan("-f", written("a.json", slow, *nodes, *busy), "--consolidate").stdout
     assert "  blocked by other causes than budgets: 1 node " in page
@@ -322,6 +322,6 @@ def test_nodes_that_are_too_young_are_counted_beside_those_that_are_kept(plan: P
 
 
 def test_how_many_nodes_something_else_keeps_is_counted(plan: Plan, written: Written) -> None:
-    held = machine("c", **{"karpenter.sh/do-not-disrupt": "true"})
+    held = node_and_claim("c", **{"karpenter.sh/do-not-disrupt": "true"})
     page = plan("-f", written("a.json", *cluster(*held)), "--consolidate").stdout
     assert "  blocked by other causes than budgets: 1 node (see karpenter explain node NAME)" in page

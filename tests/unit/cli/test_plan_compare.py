@@ -1,4 +1,4 @@
-"""``karpenter plan --compare classic``: what packing by price saves against filling the largest machines first."""
+"""``karpenter plan --compare classic``: what packing by price saves against filling the largest nodes first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOTH = ("--compare", "classic", "--node-fee", "0")
 
 @pytest.fixture
 def five(written: Written) -> Path:
-    """Four of these pods fill a large machine, the fifth takes a small one."""
+    """Four of these pods fill a large node, the fifth takes a small one."""
     return written("five.json", pool(), *(pod(f"web-{number}", "1900m") for number in range(5)))
 
 

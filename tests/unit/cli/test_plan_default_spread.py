@@ -42,7 +42,7 @@ def web(number: int, kind: str = "ReplicaSet") -> Json:
     return {**pod(), "metadata": {"name": f"web-{number}", "labels": LABELS, "ownerReferences": [owner]}}
 
 
-def machines(plan: Plan, *arguments: str | Path) -> int:
+def node_count(plan: Plan, *arguments: str | Path) -> int:
     result = plan(*arguments, "-o", "json")
     assert result.exit_code == 0, result.stderr
     return len(json.loads(result.stdout)["nodeClaims"])
@@ -61,7 +61,7 @@ def machines(plan: Plan, *arguments: str | Path) -> int:
 def test_pods_that_belong_together_are_spread(plan: Plan, written: Written, known: Json) -> None:
     """S-220"""
     file = written("all.json", pool(), known, web(1), web(2))
-    assert machines(plan, "-f", file, "--scheduler-config", CONFIG) == 2
+    assert node_count(plan, "-f", file, "--scheduler-config", CONFIG) == 2
 
 
 def test_without_the_setting_these_kinds_are_of_no_use(plan: Plan, written: Written) -> None:

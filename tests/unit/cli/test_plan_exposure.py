@@ -16,27 +16,27 @@ Written = Callable[..., Path]
 
 
 def replicas(count: int, **annotations: str) -> list[Json]:
-    """Pods of one ReplicaSet, small enough for one machine."""
+    """Pods of one ReplicaSet, small enough for one node."""
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7f", "uid": "u1", "controller": True}
     own = {"ownerReferences": [reference], "annotations": annotations}
     return [{**pod("web", "100m"), "metadata": {"name": f"web-{number}", **own}} for number in range(count)]
 
 
-def machines(plan: Plan, *arguments: str | Path) -> list[int]:
+def pods_per_node(plan: Plan, *arguments: str | Path) -> list[int]:
     loads = json.loads(plan(*arguments, "-o", "json").stdout)
     return sorted(len(nodeclaim["pods"]) for nodeclaim in loads["nodeClaims"])
 
 
 def test_a_workload_is_on_two_nodes_unless_that_is_off(plan: Plan, written: Written) -> None:
     waiting = written("web.json", pool(), *replicas(8))
-    assert machines(plan, "-f", waiting) == [4, 4]
-    assert machines(plan, "-f", waiting, "--exposure", "off") == [8]
-    assert machines(plan, "-f", waiting, "--exposure", "0.25") == [2, 2, 2, 2]
+    assert pods_per_node(plan, "-f", waiting) == [4, 4]
+    assert pods_per_node(plan, "-f", waiting, "--exposure", "off") == [8]
+    assert pods_per_node(plan, "-f", waiting, "--exposure", "0.25") == [2, 2, 2, 2]
 
 
 def test_the_environment_says_it_too(plan: Plan, written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXPOSURE", "off")
-    assert machines(plan, "-f", written("web.json", pool(), *replicas(8))) == [8]
+    assert pods_per_node(plan, "-f", written("web.json", pool(), *replicas(8))) == [8]
 
 
 @pytest.mark.parametrize("share", ["half", "0", "2", "50%"])
@@ -75,7 +75,7 @@ def test_a_wish_that_gives_way_is_told_in_one_line_and_as_data(plan: Plan, writt
 
 def test_an_annotation_nobody_can_read_is_told(plan: Plan, written: Written) -> None:
     odd = written("web.json", pool(), *replicas(8, **{"karpenter.sh/exposure": "some"}))
-    assert machines(plan, "-f", odd) == [4, 4]
+    assert pods_per_node(plan, "-f", odd) == [4, 4]
     (line,) = (line for line in plan("-f", odd).stdout.splitlines() if "exposure" in line)
     assert line.startswith("annotation karpenter.sh/exposure of ReplicaSet default/web-7f: 'some' is neither")
 

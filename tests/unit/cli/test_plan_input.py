@@ -30,7 +30,7 @@ BAD_PODS = {
 
 
 def placed(result: Result) -> list[str]:
-    """Names of the pods on new machines."""
+    """Names of the pods on new nodes."""
     assert result.exit_code == 0, result.stderr
     return sorted(name for claim in json.loads(result.stdout)["nodeClaims"] for name in claim["pods"])
 

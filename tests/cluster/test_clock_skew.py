@@ -58,7 +58,7 @@ def until_quiet(cluster: WorkloadCluster, running: Controller) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "nomination"), cases([60, -60, -20]))
-def test_a_wrong_clock_neither_holds_up_nor_hurries_nor_keeps_busy(
+def test_a_wrong_clock_neither_delays_nor_hurries_work_nor_adds_any(
     cluster: WorkloadCluster, running: Controller, ahead: int
 ) -> None:
     """OPS-050, OPS-090, DIS-241, DIS-500"""

@@ -122,7 +122,7 @@ def failures(running: Controller) -> list[str]:
     return [error for error in errors if not error.startswith("pods have come to node ")]
 
 
-def test_nodes_are_given_back_while_pods_stay_available(cluster: WorkloadCluster) -> None:
+def test_nodes_are_consolidated_while_pods_stay_available(cluster: WorkloadCluster) -> None:
     """Half of the pods go, the others are rolled out anew meanwhile; the budget over them holds all the time."""
     with controller(cluster.account.kubeconfig, *ALONE) as running:
         running.await_leading()
@@ -146,7 +146,7 @@ def test_nodes_are_given_back_while_pods_stay_available(cluster: WorkloadCluster
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
-def test_a_controller_killed_while_it_gives_back_leaves_nothing_half_done(cluster: WorkloadCluster, seed: int) -> None:
+def test_a_controller_killed_during_consolidation_leaves_nothing_half_done(cluster: WorkloadCluster, seed: int) -> None:
     """DIS-054: no node stays marked, none stays without pods, every pod runs."""
     numbers = random.Random(seed)
     step, count = numbers.choice(_STEPS), numbers.randint(1, 2)

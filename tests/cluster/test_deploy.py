@@ -126,7 +126,7 @@ def may(plane: ControlPlane, person: str, verb: str, resource: str) -> bool:
     return deployed.allowed(plane, person, wanted)
 
 
-async def test_a_claim_that_holds_up_its_pools_deletion_takes_the_right_to_finalizers(plane: ControlPlane) -> None:
+async def test_a_claim_that_blocks_its_pools_deletion_needs_the_right_to_finalizers(plane: ControlPlane) -> None:
     """OPS-660 ff.; asked for where the admission plug-in OwnerReferencesPermissionEnforcement is on, as it is here."""
     plane.apply(*deployed.rights(), *yaml_text.documents(_EXAMPLE.read_text()))
     creating: Json = {"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": ["create"]}

@@ -138,7 +138,7 @@ async def _unbound(kube: KubeClient) -> str:
         pytest.param(_traced, 0.99, id="gpu-trace-500", marks=pytest.mark.soak),
     ],
 )
-async def test_a_tight_plan_is_what_the_scheduler_makes_of_it(
+async def test_the_scheduler_binds_pods_as_a_tight_plan_says(
     plane: ControlPlane, pods: Callable[[], list[Json]], share: float
 ) -> None:
     """Nearly all pods (``share``) are bound to nodes of the first wave, the others by the next."""

@@ -174,7 +174,7 @@ def _moved_by(commands: Iterable[Command]) -> set[str]:
 
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=_QUIET)
 @given(shrunken([Budget(nodes="1")]))
-def test_step_by_step_a_cluster_comes_to_rest(grown: DisruptedCluster) -> None:
+def test_repeated_decisions_end_in_a_stable_cluster(grown: DisruptedCluster) -> None:
     """Where budgets let one node of a pool go at a time, every step is cheaper, and there is a last one."""
     for _ in range(_STEPS):
         before = grown.price

@@ -128,7 +128,7 @@ async def test_a_number_of_nodes_is_warm_and_goes_when_no_pod_comes(cluster: Vir
     ],
 )
 @in_virtual_time
-async def test_a_mode_that_means_nothing_is_said_in_the_condition(
+async def test_an_unknown_mode_is_reported_in_the_condition(
     cluster: VirtualCluster, warm: object, message: str
 ) -> None:
     cluster.settings = settings_with_schedules(intervals=RARE)

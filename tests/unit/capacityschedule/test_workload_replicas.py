@@ -103,7 +103,7 @@ def test_a_workload_that_a_user_scales_at_night_is_left_alone_then_and_in_the_mo
         (_workload(3, annotations={"downscaler/exclude": "true"}), (), "annotation downscaler/exclude"),
     ],
 )
-def test_a_conflict_is_said_and_not_fought(
+def test_a_conflict_is_reported_and_the_other_value_stays(
     workload: ScalableWorkload, autoscalers: tuple[HorizontalPodAutoscaler, ...], said: str
 ) -> None:
     change = _sleep(workload, *autoscalers)

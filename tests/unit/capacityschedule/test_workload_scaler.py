@@ -67,7 +67,7 @@ async def test_workloads_sleep_after_grace_and_come_back_staggered_before_the_wi
 
 
 @in_virtual_time
-async def test_a_workload_scaled_up_at_night_is_said_once_and_not_touched_again(cluster: VirtualCluster) -> None:
+async def test_a_workload_scaled_up_at_night_is_reported_once_and_not_changed_again(cluster: VirtualCluster) -> None:
     """Whether a user or a GitOps tool changed it: no second write."""
     await _office(cluster)
     await asyncio.sleep(12 * 60)
@@ -113,7 +113,7 @@ async def test_workloads_come_back_when_a_pool_is_woken_or_the_schedule_goes(clu
 
 
 @in_virtual_time
-async def test_a_missing_permission_is_said_and_nodes_sleep_all_the_same(cluster: VirtualCluster) -> None:
+async def test_a_missing_permission_is_reported_and_nodes_sleep_all_the_same(cluster: VirtualCluster) -> None:
     await _office(cluster)
 
     def refuse(write: object) -> None:
@@ -129,7 +129,7 @@ async def test_a_missing_permission_is_said_and_nodes_sleep_all_the_same(cluster
 
 
 @in_virtual_time
-async def test_a_workload_that_a_webhook_refuses_holds_up_neither_the_others_nor_the_nodes(
+async def test_a_workload_that_a_webhook_refuses_delays_neither_the_others_nor_the_nodes(
     cluster: VirtualCluster,
 ) -> None:
     """Whether it refuses with 422 or with 403, as webhooks do that name no status."""

@@ -68,7 +68,7 @@ def test_the_calendar_among_the_examples_can_be_shown() -> None:
     assert [cells[2:6] for cells in rows(result)] == [["0", "0", "0", "0"]]
 
 
-def test_what_is_probably_not_meant_is_told_above_the_table(written: Written) -> None:
+def test_advice_is_printed_above_the_table(written: Written) -> None:
     """DIS §6 Beyond"""
     file = written("a.json", restricted({"nodes": "10%"}, {"nodes": "1"}))
     result = budgets("default", "-f", file, "--from", MONDAY)
@@ -162,7 +162,9 @@ def stored(name: str, *, ready: bool = True) -> list[Json]:
 def test_percentages_are_of_the_nodes_in_the_input(written: Written) -> None:
     """DIS-145, DIS-146, K15-206: a node that is only down does not count for repair."""
     nodes_and_claims = [*stored("a"), *stored("b"), *stored("c", ready=False)]
-    result = budgets("default", "-f", written("a.json", restricted({"nodes": "50%"}), *nodes_and_claims), "--from", MONDAY)
+    result = budgets(
+        "default", "-f", written("a.json", restricted({"nodes": "50%"}), *nodes_and_claims), "--from", MONDAY
+    )
     ((_, _, *cells),) = rows(result)
     assert cells == ["2", "2", "2", "2", "budgets[0]"]
     assert "may go at a time, less the 1 that are unavailable now (Unhealthy: less 0)" in result.stdout
@@ -191,7 +193,7 @@ def test_a_budget_for_repair_alone_limits_repair_alone(written: Written) -> None
         (["default", "--nodes", "-1"], "Invalid value for '--nodes'"),
     ],
 )
-def test_what_cannot_be_answered_is_said_in_one_line(written: Written, arguments: list[str], line: str) -> None:
+def test_questions_without_an_answer_get_one_line(written: Written, arguments: list[str], line: str) -> None:
     result = budgets(*arguments, "-f", written("a.json", pool()))
     assert result.exit_code == 2
     assert line in result.stderr

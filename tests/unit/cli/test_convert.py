@@ -168,7 +168,7 @@ def test_an_input_with_nothing_to_convert_is_wrong_and_the_kinds_that_are_conver
     assert result.stderr.splitlines(keepends=True)[-1] == line + KINDS_TAKEN
 
 
-def test_a_document_that_is_no_object_is_told_what_it_lacks() -> None:
+def test_an_error_about_a_document_that_is_no_object_names_what_it_lacks() -> None:
     """API-818."""
     result = convert("-f", "-", stdin="replicas: 2\n")
     assert result.stderr.splitlines()[0] == (

@@ -97,7 +97,7 @@ def test_yaml_says_the_same_as_json(explain: Explain, written: Written) -> None:
     assert yaml.safe_load(explain("web", "-f", file, "-o", "yaml").stdout) == from_json
 
 
-def test_a_pod_for_which_a_node_is_bought_is_told_which_and_its_price(explain: Explain, written: Written) -> None:
+def test_a_pod_for_which_a_node_is_bought_shows_the_node_and_its_price(explain: Explain, written: Written) -> None:
     file = written("a.json", pool(), pod("a", "3"), pod("b", "3"))
     lines = explain("a", "-f", file).stdout.splitlines()
     assert lines == [
@@ -111,14 +111,14 @@ def test_a_pod_for_which_a_node_is_bought_is_told_which_and_its_price(explain: E
     assert (loads["state"], loads["nodeClaim"]["cheapest"]["price"]) == ("new-node", 0.35)
 
 
-def test_a_pod_that_fits_on_a_node_there_is_is_told_so(explain: Explain, written: Written) -> None:
+def test_a_pod_that_fits_on_an_existing_node_shows_it(explain: Explain, written: Written) -> None:
     file = written("a.json", pool(), existing(), pod())
     assert explain("web", "-f", file).stdout.startswith("Pod default/web fits on existing or in-flight node n")
     loads = json.loads(explain("web", "-f", file, "-o", "json").stdout)
     assert (loads["state"], loads["node"]) == ("existing-node", "n")
 
 
-def test_the_node_that_nearly_has_room_is_told(explain: Explain, written: Written) -> None:
+def test_the_node_that_nearly_has_room_is_reported(explain: Explain, written: Written) -> None:
     result = explain("web", "-f", written("a.json", tainted(), existing(cpu="1200m"), pod(cpu="1500m")))
     assert "existing nodes: node n has 0.3 CPU too little" in result.stdout
 
@@ -130,7 +130,7 @@ def test_the_node_that_nearly_has_room_is_told(explain: Explain, written: Writte
         ({"schedulingGates": [{"name": "quota"}]}, "it has scheduling gates (quota)"),
     ],
 )
-def test_a_pod_nothing_is_planned_for_is_told_why(
+def test_a_pod_nothing_is_planned_for_shows_the_reason(
     fields: Json, expected: str, explain: Explain, written: Written
 ) -> None:
     result = explain("web", "-f", written("a.json", pool(), existing(), pod(**fields)))
@@ -145,14 +145,14 @@ def test_a_pod_nothing_is_planned_for_is_told_why(
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "Running", "Pod default/web is being deleted on node n"),
     ],
 )
-def test_a_pod_that_stays_nowhere_is_not_said_to_stay(
+def test_a_pod_without_a_node_is_not_reported_as_staying(
     metadata: Json, phase: str, expected: str, explain: Explain, written: Written
 ) -> None:
     over = {**pod(nodeName="n"), "metadata": {"name": "web", **metadata}, "status": {"phase": phase}}
     assert explain("web", "-f", written("a.json", pool(), existing(), over)).stdout.startswith(expected)
 
 
-def test_a_pod_no_scheduler_has_refused_yet_is_told_so(explain: Explain, written: Written) -> None:
+def test_a_pod_no_scheduler_has_refused_yet_says_so(explain: Explain, written: Written) -> None:
     looked_at = {**pod(), "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "Unknown"}]}}
     assert (
         "the scheduler has not marked it unschedulable yet"
@@ -230,7 +230,7 @@ def test_an_untried_sibling_of_a_marked_pod_is_planned_for_as_the_controller_doe
         (("--profile", "karpenter"), "new node: "),
     ],
 )
-def test_a_pod_that_awaits_the_end_of_another_is_said_to(
+def test_a_pod_that_waits_for_the_end_of_another_is_reported_so(
     arguments: tuple[str, ...], expected: str, explain: Explain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadline = datetime.now(UTC) + timedelta(seconds=20)

@@ -155,12 +155,12 @@ def test_json_yaml_and_table_say_the_same(explain: Explain, written: Written) ->
     assert page == explain("a", "-f", file).stdout
 
 
-def test_a_node_that_others_move_to_is_told_so(explain: Explain, written: Written) -> None:
+def test_a_node_that_others_move_to_says_so(explain: Explain, written: Written) -> None:
     first = explain("b", "-f", written("a.json", *cluster())).stdout.splitlines()[0]
     assert first == "Node b kept: 1 pod of disrupted nodes are planned for it"
 
 
-def test_a_node_that_waits_for_others_is_told_what_budgets_allow(explain: Explain, written: Written) -> None:
+def test_a_node_that_waits_for_others_shows_what_budgets_allow(explain: Explain, written: Written) -> None:
     empty = [of_pool({"nodes": "1"}), *node_and_claim("a"), *node_and_claim("b")]
     loads = json.loads(explain("b", "-f", written("a.json", *empty), "-o", "json").stdout)
     assert (loads["state"], loads["blockers"], loads["command"]) == ("waiting-for-budget", [], None)
@@ -247,7 +247,7 @@ def test_without_files_the_cluster_is_read_together_with_its_freeze(
     assert "no Node or NodeClaim n in the cluster" in result.stderr
 
 
-def test_a_daemon_set_that_does_not_fit_is_told(explain: Explain, written: Written) -> None:
+def test_a_daemon_set_that_does_not_fit_is_reported(explain: Explain, written: Written) -> None:
     template = {"spec": {"containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "1300m"}}}]}}
     agent: Json = {
         "apiVersion": "apps/v1",
@@ -264,7 +264,7 @@ def test_a_daemon_set_that_does_not_fit_is_told(explain: Explain, written: Writt
 # -- plan --consolidate -------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_shows_what_would_be_given_back_only_when_asked(plan: Plan, written: Written) -> None:
+def test_a_plan_shows_consolidation_only_on_request(plan: Plan, written: Written) -> None:
     file = written("a.json", *cluster())
     assert "Nodes to disrupt" not in plan("-f", file).stdout
     page = plan("-f", file, "--consolidate").stdout
@@ -314,7 +314,11 @@ def test_nodes_in_their_quiet_time_are_counted(plan: Plan, written: Written) -> 
 def test_nodes_that_are_too_young_are_counted_beside_those_that_are_kept(plan: Plan, written: Written) -> None:
     slow = of_pool()
     slow["metadata"]["annotations"] = {"karpenter.sh/minimum-node-age": "87600h"}
-    nodes = [*node_and_claim("a"), *node_and_claim("b"), *node_and_claim("c", **{"karpenter.sh/do-not-disrupt": "true"})]
+    nodes = [
+        *node_and_claim("a"),
+        *node_and_claim("b"),
+        *node_and_claim("c", **{"karpenter.sh/do-not-disrupt": "true"}),
+    ]
     busy = [running("one", "a", "1"), running("two", "b", "1")]
     page = plan("-f", written("a.json", slow, *nodes, *busy), "--consolidate").stdout
     assert "  blocked by other causes than budgets: 1 node " in page

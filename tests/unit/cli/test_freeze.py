@@ -178,7 +178,7 @@ def test_a_dry_run_names_the_cluster_and_writes_nothing(
     assert (server.revision > before) == (command != ("thaw",))
 
 
-def test_a_wrong_value_of_an_option_is_told_without_the_words_of_a_library() -> None:
+def test_a_wrong_value_of_an_option_is_reported_without_the_words_of_a_library() -> None:
     result = CliRunner().invoke(app, ["freeze", "--dry-run=client"])
     assert result.exit_code == 2
     assert "Invalid value for '--dry-run': 'client' is not one of 'none', 'server'." in result.stderr

@@ -45,7 +45,7 @@ def test_the_version_is_one_line(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["plan", "lint", "convert"])
-def test_a_file_without_its_option_is_told_the_option(name: str) -> None:
+def test_an_error_about_a_file_without_its_option_names_the_option(name: str) -> None:
     result = CliRunner().invoke(app, [name, "shop.yaml"], prog_name="karpenter")
     assert result.exit_code == 2
     assert f"give files with -f: karpenter {name} -f shop.yaml" in " ".join(result.stderr.split())

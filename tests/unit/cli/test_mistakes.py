@@ -421,9 +421,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_in_one_line_with_its_place_and_what_was_probably_meant(
-    plan: Plan, tmp_path: Path, mistake: Mistake
-) -> None:
+def test_a_mistake_gives_one_line_with_its_place_and_a_correction(plan: Plan, tmp_path: Path, mistake: Mistake) -> None:
     file = tmp_path / "a.yaml"
     texts = [part if isinstance(part, str) else yaml.safe_dump(part, sort_keys=False) for part in mistake.documents]
     file.write_text("---\n".join(texts))
@@ -445,7 +443,7 @@ def test_a_url_is_not_fetched_and_the_way_is_named(plan: Plan) -> None:
     assert "URLs are not fetched; pipe the content: curl URL | karpenter plan -f -" in result.stderr
 
 
-def test_an_empty_file_among_others_is_said_and_the_plan_goes_on(plan: Plan, tmp_path: Path) -> None:
+def test_an_empty_file_among_others_is_reported_and_the_plan_goes_on(plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("# rendered to nothing\n")
     (tmp_path / "b.yaml").write_text(f"{yaml.safe_dump(POOL)}---\n{yaml.safe_dump(pod())}")
     result = plan("-f", tmp_path)

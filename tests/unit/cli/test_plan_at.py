@@ -70,7 +70,7 @@ def test_a_pool_buys_in_its_windows_and_not_outside_of_them(at: str, is_asleep: 
     assert _is_asleep(_plan(at, tmp_path)) == is_asleep
 
 
-def test_pods_that_wait_are_told_for_which_schedule_and_until_when(tmp_path: Path) -> None:
+def test_pods_that_wait_for_a_schedule_show_it_with_its_end(tmp_path: Path) -> None:
     """Over the extra holiday, Christmas and the weekend."""
     plan = _plan("2026-12-24T12:00:00+09:00", tmp_path)
     messages = {reason["message"] for left in plan["unschedulable"] for reason in left["reasons"]}

@@ -57,7 +57,7 @@ def test_the_page_shows_both_and_what_is_saved(written: Written, tmp_path: Path)
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
-def test_where_nothing_can_be_saved_that_is_said(plan: Plan, written: Written) -> None:
+def test_a_comparison_without_savings_says_so(plan: Plan, written: Written) -> None:
     page = plan("-f", written("a.json", pool(), pod()), *BOTH).stdout
     assert "Both cost the same." in page
 

@@ -50,7 +50,7 @@ def test_a_share_that_is_none_ends_the_command(command: list[str], share: str, w
     ]
 
 
-def test_a_wish_that_gives_way_is_told_in_one_line_and_as_data(plan: Plan, written: Written) -> None:
+def test_a_relaxed_preference_is_reported_in_one_line_and_as_data(plan: Plan, written: Written) -> None:
     limited = written("web.json", pool(limits={"nodes": "1"}), *replicas(8))
     loads = json.loads(plan("-f", limited, "-o", "json").stdout)
     (claim,) = loads["nodeClaims"]
@@ -73,7 +73,7 @@ def test_a_wish_that_gives_way_is_told_in_one_line_and_as_data(plan: Plan, writt
     ]
 
 
-def test_an_annotation_nobody_can_read_is_told(plan: Plan, written: Written) -> None:
+def test_an_annotation_that_cannot_be_parsed_is_reported(plan: Plan, written: Written) -> None:
     odd = written("web.json", pool(), *replicas(8, **{"karpenter.sh/exposure": "some"}))
     assert pods_per_node(plan, "-f", odd) == [4, 4]
     (line,) = (line for line in plan("-f", odd).stdout.splitlines() if "exposure" in line)

@@ -80,7 +80,7 @@ def test_an_invalid_overlay_is_refused(plan: Plan, written: Written) -> None:
     assert "(NodeOverlay cheap): items[1].spec: cannot set both" in result.stderr
 
 
-def test_without_the_gates_the_objects_count_and_the_difference_is_said(plan: Plan, written: Written) -> None:
+def test_without_the_gates_the_objects_count_and_the_difference_is_reported(plan: Plan, written: Written) -> None:
     file = written("a.json", pool(), pod("a", "6"), overlay(price="0.1"))
     result = plan("-f", file, "-o", "json")
     assert types_of(json.loads(result.stdout)) == ["b.large"]
@@ -142,7 +142,7 @@ async def test_of_a_cluster_gated_objects_are_read_with_their_gate_only() -> Non
         ({"limits": {"nodes": "2"}}, "3 nodes by spec.replicas, 2 of them to launch (limits.nodes allows no more)"),
     ],
 )
-def test_what_a_static_node_pool_launches_is_said_beside_the_plan(
+def test_nodes_of_a_static_node_pool_are_reported_beside_the_plan(
     plan: Plan, written: Written, spec: Json, said: str
 ) -> None:
     """SCH-702: whatever pods wait."""

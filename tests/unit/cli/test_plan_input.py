@@ -102,7 +102,7 @@ def test_a_file_that_is_not_there_and_an_empty_directory_are_refused(plan: Plan,
     assert second.startswith(f"{empty}: no manifests in it; expected")
 
 
-def test_all_that_is_wrong_is_said_at_once(plan: Plan, written: Written) -> None:
+def test_all_errors_are_reported_together(plan: Plan, written: Written) -> None:
     file = written("a.json", pool(), pod("a", "x"), pod("b", "y"))
     assert len(refused(plan("-f", file))) == 2
 
@@ -166,7 +166,7 @@ def test_yaml_is_read_with_the_types_kubernetes_knows(plan: Plan, written: Writt
     assert placed(plan("-f", written("a.yaml", text), "-f", written("b.json", pool()), "-o", "json")) == ["default/a"]
 
 
-def test_generated_names_are_told_apart(plan: Plan, written: Written) -> None:
+def test_generated_names_are_distinguished(plan: Plan, written: Written) -> None:
     one = {**pod(), "metadata": {"generateName": "job-", "namespace": "batch"}}
     assert placed(plan("-f", written("a.json", pool(), one, one), "-o", "json")) == ["batch/job-1", "batch/job-2"]
 
@@ -190,7 +190,7 @@ def test_pods_nobody_has_looked_at_count_as_waiting(
     assert placed(plan("-f", file, "-o", "json")) == (["default/a"] if waits else [])
 
 
-def test_a_pod_that_waits_for_one_that_is_being_deleted_is_said_to(plan: Plan, written: Written) -> None:
+def test_a_pod_that_waits_for_a_terminating_one_is_reported_so(plan: Plan, written: Written) -> None:
     """On the page and in JSON; the other fits at once."""
     soon = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
     ending = {**pod("old", cpu="3", nodeName="n"), "status": {"phase": "Running"}}
@@ -222,7 +222,7 @@ def test_kinds_of_no_use_are_counted_in_one_line(plan: Plan, written: Written) -
     assert result.stderr == "ignored 3 objects of kinds that planning does not use: ConfigMap 1, Secret 2\n"
 
 
-def test_without_a_pool_pods_wait_and_that_is_said(plan: Plan, written: Written) -> None:
+def test_without_a_pool_pods_wait_and_that_is_reported(plan: Plan, written: Written) -> None:
     result = plan("-f", written("a.json", pod("a")), "-o", "json")
     assert result.exit_code == 0
     assert result.stderr == "no NodePool in the input: nothing can be launched without one; add a NodePool\n"

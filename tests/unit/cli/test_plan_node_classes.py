@@ -157,13 +157,13 @@ def test_plan_and_doctor_refuse_an_invalid_class_in_the_same_words(spec: Json, t
         ),
     ],
 )
-def test_a_pool_whose_class_is_missing_or_misspelt_is_told_so(pool: Json, text: str, written: Written) -> None:
+def test_a_pool_whose_class_is_missing_or_misspelt_is_reported(pool: Json, text: str, written: Written) -> None:
     result = planned("-f", written("objects.json", node_class(), pool, pod()))
     assert f"NodePool default: spec.template.spec.{text}\n" in result.stderr
     assert result.exit_code == 0
 
 
-def test_an_expression_of_the_kubelet_without_its_gate_has_no_effect_and_is_told_so(written: Written) -> None:
+def test_an_expression_of_the_kubelet_without_its_gate_is_reported_as_without_effect(written: Written) -> None:
     file = written("objects.json", node_class(kubelet={"maxPods": "default_enis"}), ec2_pool(), *small_pods(2))
     result = planned("-f", file, "-o", "json")
     assert (

@@ -135,7 +135,9 @@ def test_nodes_bought_the_same_way_share_a_line(plan: Plan, written: Written) ->
     assert rows == [["3", "a.large"]]
 
 
-def test_a_limit_that_leaves_several_pods_out_is_told_with_what_is_enough_for_all(plan: Plan, written: Written) -> None:
+def test_a_limit_that_leaves_several_pods_out_is_reported_with_an_amount_that_is_enough_for_all(
+    plan: Plan, written: Written
+) -> None:
     """One pod lacks a node of its own; what all of them lack together is another amount."""
     file = written("limited.json", pool(limits={"cpu": "8"}), *(pod(f"web-{number}", "3") for number in range(5)))
     (increase,) = json.loads(plan("-f", file, "-o", "json").stdout)["limitIncreases"]
@@ -144,7 +146,7 @@ def test_a_limit_that_leaves_several_pods_out_is_told_with_what_is_enough_for_al
     assert sentence in " ".join(plan("-f", file).stdout.split())
 
 
-def test_pods_that_are_not_dealt_as_asked_are_told_of(
+def test_pods_that_are_not_packed_as_requested_are_reported(
     plan: Plan, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``fewest-pods`` is bounded in its work; beyond that pods are packed the classic way, and the plan says so."""

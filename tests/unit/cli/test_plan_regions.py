@@ -144,7 +144,7 @@ def test_zones_of_two_regions_are_refused_with_both(written: Written) -> None:
     ("region", "meant"),
     [("eu-centrall-1", "eu-central-1"), ("eu-central-1a", "eu-central-1"), ("eu-north1", "eu-north-1")],
 )
-def test_a_misspelt_region_is_told_which_one_was_probably_meant(written: Written, region: str, meant: str) -> None:
+def test_a_misspelt_region_gets_a_suggestion(written: Written, region: str, meant: str) -> None:
     result = run("plan", "-f", written("a.json", zonal_pool()), "--region", region)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
@@ -180,7 +180,7 @@ def test_zones_of_other_clouds_name_no_region(zone: str) -> None:
     assert find_region(ClusterObjects(nodes=[node]), "", {}) == PlanRegion("us-east-1", "")
 
 
-def test_a_pool_of_another_region_is_told_that_it_launches_nothing(written: Written) -> None:
+def test_a_pool_of_another_region_is_reported_to_launch_nothing(written: Written) -> None:
     file = written("a.json", zonal_pool("me-south-1a"), pod())
     result = run("plan", "-f", file, "--region", "mx-central-1")
     assert (

@@ -202,7 +202,7 @@ def test_at_the_least_replicas_pods_beyond_them_are_gone(plan: Plan, written: Wr
     assert planned(plan("-f", file, "-o", "json", "--replicas", "min")) == ["default/web-abc-3"]
 
 
-def test_an_autoscaler_whose_target_is_missing_is_told(plan: Plan, written: Written) -> None:
+def test_an_autoscaler_whose_target_is_missing_is_reported(plan: Plan, written: Written) -> None:
     result = plan("-f", written("a.json", pool(), autoscaler(1, 2)), "-o", "json")
     assert result.stderr == "HorizontalPodAutoscaler default/web: Deployment web is not in the input; add it\n"
 
@@ -301,7 +301,7 @@ def test_pods_of_a_higher_priority_class_get_the_last_room(plan: Plan, written: 
     assert planned(plan("-f", file, "-o", "json")) == ["default/b"]
 
 
-def test_a_priority_class_that_is_missing_is_told(plan: Plan, written: Written) -> None:
+def test_a_priority_class_that_is_missing_is_reported(plan: Plan, written: Written) -> None:
     result = plan("-f", written("a.json", pool(), pod(priorityClassName="high")), "-o", "json")
     assert planned(result) == ["default/web"]
     assert result.stderr == ("PriorityClass high is not in the input: 1 pod with priority 0 for it; add it\n")

@@ -163,7 +163,7 @@ async def test_wake_and_sleep_are_refused_where_the_controller_would_not_read_th
     assert not (await kube.get(kinds.NODE_POOL, "dev")).metadata.annotations
 
 
-async def test_where_no_deployment_tells_of_the_gate_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_where_no_deployment_shows_the_gate_that_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     server = MemoryServer(SystemClock())
     server.load_objects([pool("dev")])
     assert await send_pools_to_sleep(MemoryKube(server), ["dev"], END)

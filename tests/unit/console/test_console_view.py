@@ -43,7 +43,7 @@ def test_a_pending_pod_gives_the_nearest_fit_of_a_computed_pass() -> None:
     assert small.reason.startswith("new node: s of NodePool np, $1.0000 per hour")
 
 
-def test_without_a_computed_pass_a_pending_pod_says_what_the_last_event_said_or_else_the_scheduler() -> None:
+def test_without_a_computed_pass_a_pending_pod_shows_the_last_event_or_else_the_schedulers_reason() -> None:
     failed = event("FailedScheduling", "Pod", "first", "no node is large enough", namespace="default")
     first, second, third = view_of(
         pool(),

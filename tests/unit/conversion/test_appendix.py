@@ -128,7 +128,7 @@ def test_requirements_given_twice_are_joined() -> None:
     assert "stands twice (lines 8 and 19); both lists are joined" in result.stderr
 
 
-def test_defects_of_an_early_provisioner_are_mended() -> None:
+def test_defects_of_an_early_provisioner_are_repaired() -> None:
     """API-A30, API-808, API-826, API-827."""
     result = converted("a30-provisioner-with-inline-provider", "--cluster-name", "demo")
     template = spec_of(result.stdout)["template"]["spec"]  # type: ignore[index]

@@ -43,7 +43,7 @@ def repaired(requirement: Json) -> tuple[list[Json], list[str]]:
         ),
     ],
 )
-def test_requirements_are_mended(given: Json, expected: Json, warnings: int) -> None:
+def test_requirements_are_repaired(given: Json, expected: Json, warnings: int) -> None:
     """API-826, API-827, API-828, API-830, API-808."""
     requirements, said = repaired(given)
     assert (requirements, len(said)) == ([expected], warnings)

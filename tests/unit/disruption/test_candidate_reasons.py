@@ -112,7 +112,7 @@ def test_a_node_in_its_consolidate_after_period_says_when_that_is_over() -> None
     ] == [(BlockerCategory.CONSOLIDATE_AFTER, NOW + timedelta(minutes=29))]
 
 
-def test_a_node_whose_quiet_time_is_over_is_taken_for_consolidatable_and_that_is_said() -> None:
+def test_a_node_past_consolidate_after_counts_as_consolidatable_and_that_is_reported() -> None:
     """DIS-327"""
     node = running("a", "m", conditions=initialized(timedelta(minutes=31)))
     node_explanation = asked("a", pool(consolidate_after="30m"), node)

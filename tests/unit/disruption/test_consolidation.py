@@ -178,7 +178,7 @@ def test_preferences_count_unless_the_settings_say_otherwise(policy: PreferenceP
     assert gone(decide(pool(), running("a", "s"), running("b", "s"), pods, options=options)) == goes
 
 
-def test_spot_nodes_may_always_be_given_back() -> None:
+def test_spot_nodes_may_always_be_deleted() -> None:
     """DIS-S122"""
     spot = {"capacity_type": "spot"}
     solution = decide(pool(requirements=[ANY]), running("a", "m", 1, **spot), running("b", "m", 3, **spot))  # type: ignore[arg-type]

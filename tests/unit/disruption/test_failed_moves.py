@@ -42,7 +42,7 @@ def _drifting(*names: str) -> list[object]:
     return [running(name, "m", 4, conditions=drifted()) for name in names]
 
 
-def test_a_sold_out_replacement_of_one_node_holds_up_no_other_node_of_the_pool() -> None:
+def test_a_sold_out_replacement_of_one_node_delays_no_other_node_of_the_pool() -> None:
     cluster = [pool("np"), _drifting("a", "b", "c")]
     failed, *others = decide(cluster).commands
     assert (gone([failed]), len(failed.replacements), gone(others)) == (["a"], 1, ["b", "c"])

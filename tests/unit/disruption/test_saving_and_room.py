@@ -34,7 +34,7 @@ def test_pods_are_not_moved_for_pennies() -> None:
     assert gone(decide(eager, running("a", "m", 3), types=types)) == ["a"]
 
 
-def test_a_node_without_a_cheaper_type_is_not_said_to_save_too_little() -> None:
+def test_a_node_without_a_cheaper_type_is_not_reported_as_saving_too_little() -> None:
     """DIS-487: no node for the pods costs less than this one, whatever the required saving."""
     solution = decide(pool(), running("a", "m", 3), types=(kind("m", 4, sold(1.0)), kind("x", 4, sold(1.2))))
     assert gone(solution) == []

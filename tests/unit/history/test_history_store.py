@@ -105,7 +105,7 @@ def test_the_file_stays_below_its_size(tmp_path: Path) -> None:
     assert kept[-1].at == seconds(60 * 59)
 
 
-def test_what_is_deleted_is_given_back_to_the_file_system(tmp_path: Path) -> None:
+def test_deleted_rows_free_space_in_the_file_system(tmp_path: Path) -> None:
     history = store(tmp_path, HistoryBounds(timedelta(hours=1), 2**30))
     for minute in range(20):
         history.add_sample(sample(60 * minute, parts=300))

@@ -46,7 +46,7 @@ def test_a_file_is_read_at_once_where_the_moment_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", [Path.unlink, lambda file: file.write_text(""), lambda file: file.write_text("\n")])
-def test_a_file_that_is_being_rewritten_says_what_it_said_last(tmp_path: Path, trouble: object) -> None:
+def test_a_file_that_is_being_rewritten_keeps_its_last_value(tmp_path: Path, trouble: object) -> None:
     file = tmp_path / "token"
     file.write_text("one")
     sources = ReloadedTexts(file)

@@ -86,7 +86,9 @@ async def test_what_is_not_served_is_a_plain_404(http: httpx2.AsyncClient, path:
 
 
 @pytest.mark.parametrize(("method", "call"), [("GET", "log"), ("POST", "exec?command=ls"), ("POST", "portforward")])
-async def test_what_a_kubelet_would_do_is_said_to_be_missing(http: httpx2.AsyncClient, method: str, call: str) -> None:
+async def test_subresources_of_a_kubelet_are_reported_as_missing(
+    http: httpx2.AsyncClient, method: str, call: str
+) -> None:
     spec = {"containers": [{"name": "c"}]}
     await _post(http, "/api/v1/namespaces/default/pods", {"metadata": {"name": "web"}, "spec": spec})
     answer = await http.request(method, f"/api/v1/namespaces/default/pods/web/{call}")

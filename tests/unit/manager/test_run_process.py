@@ -212,7 +212,7 @@ def test_an_api_server_that_takes_calls_and_never_answers_is_reported(tmp_path: 
             assert process.end() == 0
 
 
-def test_a_taken_port_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -270,7 +270,7 @@ def test_alone_a_process_acts_without_being_elected(observed: Observed) -> None:
     assert not any("leader lease" in line["message"] for line in observed.process.lines)
 
 
-def test_what_has_no_effect_is_said_in_one_line(observed: Observed) -> None:
+def test_settings_without_effect_are_reported_in_one_line(observed: Observed) -> None:
     (line,) = observed.process.said("some settings have no effect")
     assert line["level"] == "INFO"
     assert line["settings"] == [

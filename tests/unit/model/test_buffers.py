@@ -51,7 +51,7 @@ ONE_CPU = {"cpu": "1", "memory": "1Gi"}
         ({}, 10, ONE_CPU, 0),
     ],
 )
-def test_a_buffer_comes_to_so_many_pods(
+def test_a_buffer_has_so_many_virtual_pods(
     spec: dict[str, Any], workload: int | None, requests: Mapping[str, str], expected: int
 ) -> None:
     """SCH-722 with its Beyond, API-190, API-S124 to API-S128"""

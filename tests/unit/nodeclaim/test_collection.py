@@ -35,7 +35,7 @@ async def left(cluster: VirtualCluster) -> list[str]:
 
 
 @in_virtual_time
-async def test_a_collected_claim_is_counted_and_said_with_its_node(cluster: VirtualCluster) -> None:
+async def test_a_collected_claim_is_counted_and_logged_with_its_node(cluster: VirtualCluster) -> None:
     """OPS-091, DIS-365"""
     await up(cluster)
     provider_id = (await cluster.get_claim("c0")).status.provider_id

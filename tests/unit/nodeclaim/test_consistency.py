@@ -117,7 +117,7 @@ def test_only_requested_and_expected_resources_are_compared(
 
 
 @in_virtual_time
-async def test_what_is_still_missing_is_said_after_five_minutes_and_then_ever_less_often(
+async def test_what_is_still_missing_is_logged_after_five_minutes_and_then_less_and_less_often(
     cluster: VirtualCluster,
 ) -> None:
     """OPS-040, and the Beyond of OPS §1.5"""

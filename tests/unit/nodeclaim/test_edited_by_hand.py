@@ -154,7 +154,7 @@ async def test_an_edit_made_while_no_controller_runs_is_repaired_by_the_next_pro
 
 
 @in_virtual_time
-async def test_what_was_restored_is_said(cluster: VirtualCluster) -> None:
+async def test_restored_fields_are_reported(cluster: VirtualCluster) -> None:
     await up(cluster)
     provider_id = (await cluster.get_claim()).status.provider_id
     await cluster.edit(kinds.NODE_CLAIM, "c", {"providerID": "nonsense"})

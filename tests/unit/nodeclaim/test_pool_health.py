@@ -174,7 +174,7 @@ async def test_an_edit_of_the_class_while_no_controller_ran_starts_the_count_aga
 
 
 @in_virtual_time
-async def test_without_its_class_nothing_is_said_about_a_pools_health(cluster: VirtualCluster) -> None:
+async def test_without_its_class_a_pool_has_no_registration_health(cluster: VirtualCluster) -> None:
     """API-652"""
     await cluster.pool()
     await cluster.start()

@@ -121,7 +121,7 @@ async def test_a_delete_that_fails_for_long_keeps_the_claim_until_the_instance_i
 
 
 @in_virtual_time
-async def test_a_delete_that_hangs_holds_up_its_own_claim_only(cluster: VirtualCluster) -> None:
+async def test_a_delete_that_hangs_delays_its_own_claim_only(cluster: VirtualCluster) -> None:
     """OPS-733"""
     await cluster.start()
     for name in ("c", "d"):

@@ -120,7 +120,7 @@ async def test_a_hook_without_a_time_is_called_with_growing_pauses(cluster: Virt
 
 
 @in_virtual_time
-async def test_a_hook_that_never_answers_holds_up_its_own_claim_only_and_that_is_given_up_in_time(
+async def test_a_hook_that_never_answers_delays_its_own_claim_only_and_that_is_given_up_in_time(
     cluster: VirtualCluster,
 ) -> None:
     """OPS-051, OPS-733"""

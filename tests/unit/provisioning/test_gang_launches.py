@@ -70,7 +70,7 @@ async def test_pods_are_planned_one_by_one_without_the_gate_and_kinds_that_are_m
 
 
 @in_virtual_time
-async def test_nodes_of_a_gang_that_cannot_start_are_given_back_and_it_is_tried_again_after_a_pause(
+async def test_nodes_of_a_gang_that_cannot_start_are_removed_and_it_is_retried_after_a_pause(
     cluster: VirtualCluster,
 ) -> None:
     await start_with_pool(cluster, GANGS)

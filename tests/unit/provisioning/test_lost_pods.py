@@ -114,7 +114,7 @@ async def test_a_pod_that_every_node_loses_gets_a_node_every_ten_minutes_in_the_
 
 
 @in_virtual_time
-async def test_a_pause_is_said_on_the_pod_and_counted(cluster: VirtualCluster) -> None:
+async def test_a_pause_gives_an_event_on_the_pod_and_is_counted(cluster: VirtualCluster) -> None:
     """DIS-483, its second half: a loop of launch, loss and deletion slows down, and an event on the pod says so."""
     await runaway(cluster, NEVER, nominate=True)
     await asyncio.sleep(100)

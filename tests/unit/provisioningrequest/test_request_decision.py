@@ -103,7 +103,7 @@ def test_a_booking_ends_after_ten_minutes_when_its_pods_have_come_or_when_its_ro
 
 
 @pytest.mark.parametrize("end", ["Failed", "BookingExpired", "CapacityRevoked"])
-def test_nothing_is_said_of_a_request_that_has_ended(end: str) -> None:
+def test_nothing_is_reported_about_a_request_that_has_ended(end: str) -> None:
     ended = request(ATOMIC_SCALE_UP, PROVISIONED, Condition(type=end, status="True"))
     assert decided(ended, replace(SEEN, now=NOW + timedelta(days=9), placement=NOWHERE)) == []
 

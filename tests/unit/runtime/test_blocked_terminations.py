@@ -217,7 +217,9 @@ async def test_a_pod_with_a_finalizer_is_named_until_the_drain_ignores_it(cluste
 
 
 @in_virtual_time
-async def test_what_holds_a_drain_is_said_after_five_minutes_and_then_ever_less_often(cluster: VirtualCluster) -> None:
+async def test_what_blocks_a_drain_is_logged_after_five_minutes_and_then_less_and_less_often(
+    cluster: VirtualCluster,
+) -> None:
     await ready(cluster)
     await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, budget("keep", {"app": "a"}, max_unavailable=0))
     await cluster.running("kept", "node-c", meta={"labels": {"app": "a"}})

@@ -83,7 +83,7 @@ async def _fits(cluster: VirtualCluster) -> bool:
 
 
 @in_virtual_time
-async def test_room_is_bought_and_then_said_to_be_there(cluster: VirtualCluster) -> None:
+async def test_room_is_bought_and_then_reported_in_the_status(cluster: VirtualCluster) -> None:
     """S-230, SCH-723, SCH-740.
 
     API-187, 192: the status names template, generation and replicas, and the condition Provisioning follows.
@@ -146,7 +146,7 @@ async def _is_empty(cluster: VirtualCluster) -> bool:
 
 
 @in_virtual_time
-async def test_nothing_is_said_about_pods_that_do_not_exist(cluster: VirtualCluster) -> None:
+async def test_virtual_pods_get_no_events(cluster: VirtualCluster) -> None:
     """SCH §25 Beyond, SCH-640, SCH-687: no events, no nominations, no complaints, no pods waiting."""
     await begin(cluster)
     await pod_template(cluster, cpu="300")

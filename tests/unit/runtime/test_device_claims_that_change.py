@@ -83,7 +83,7 @@ async def _is_blocked(cluster: VirtualCluster, name: str) -> bool:
 
 
 @in_virtual_time
-async def test_the_log_says_which_devices_a_claim_takes_and_gives_back(cluster: VirtualCluster) -> None:
+async def test_the_log_names_the_devices_that_a_claim_takes_and_releases(cluster: VirtualCluster) -> None:
     """K15-176: on level debug, once per change; an allocation with admin access takes none."""
     await gpus_for_sale(cluster)
     await claimed(cluster, "one")

@@ -61,7 +61,7 @@ def test_gates_of_the_past_are_no_mistake() -> None:
     assert parse_feature_gates("Drift=false").enabled == DEFAULT_FEATURE_GATES
 
 
-def test_an_unknown_gate_is_ignored_and_said_with_what_was_probably_meant() -> None:
+def test_an_unknown_gate_is_ignored_and_logged_with_the_gate_that_it_resembles() -> None:
     """OPS-357"""
     feature_gates = parse_feature_gates("NodeRepiar=true,Xyzzy=true,NodeRepiar=false")
     assert feature_gates.enabled == DEFAULT_FEATURE_GATES

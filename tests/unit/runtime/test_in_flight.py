@@ -42,7 +42,7 @@ async def names(cluster: VirtualCluster) -> list[str]:
 
 
 @in_virtual_time
-async def test_a_claim_without_a_provider_id_holds_up_no_pass(cluster: VirtualCluster) -> None:
+async def test_a_claim_without_a_provider_id_delays_no_pass(cluster: VirtualCluster) -> None:
     """OPS-S6, SCH-071, OPS-110: other pods get claims of their own, its pod gets no second one."""
     first = await stuck(cluster)
     await cluster.waiting(pod("second", {"cpu": "7"}))

@@ -85,7 +85,7 @@ def test_lines_below_the_level_are_left_out(level: str, shown: list[str]) -> Non
     assert [line["level"] for line in log.lines()] == shown
 
 
-def test_where_a_line_was_logged_is_said_at_level_debug_only() -> None:
+def test_the_source_of_a_line_is_logged_at_level_debug_only() -> None:
     """OPS-380"""
     with logged("debug") as log:
         structlog.get_logger().info("text")

@@ -29,7 +29,9 @@ OFFICE_HOURS = Budget(nodes="0", schedule="30 0 * * *", duration="2h")
     ],
 )
 @in_virtual_time
-async def test_mass_drift_comes_to_its_end_in_bad_conditions(cluster: VirtualCluster, faults: Faults) -> None:
+async def test_mass_drift_completes_in_spite_of_failed_launches_and_closed_budgets(
+    cluster: VirtualCluster, faults: Faults
+) -> None:
     """DIS-230, DIS-314: what fails is tried again, no pod leaves before its place is there, and budgets hold."""
     nodes = await start_pool(cluster, pods=PODS, disruption=Disruption(consolidate_after="30s", budgets=(QUARTER,)))
     fewest_ready, most_claims = [PODS], [0]

@@ -63,7 +63,7 @@ def test_above_it_the_process_cleans_up_and_goes_on() -> None:
     assert logged_errors(scenario) == []
 
 
-def test_where_that_does_not_help_it_is_said_once_with_what_to_do() -> None:
+def test_where_that_does_not_help_it_is_logged_once_with_advice() -> None:
     async def scenario(process: Process) -> None:
         process.fill(0.95)
         await asyncio.sleep(3601)
@@ -73,7 +73,7 @@ def test_where_that_does_not_help_it_is_said_once_with_what_to_do() -> None:
     assert line.startswith("950 MiB of the 1000 MiB in MEMORY_LIMIT are in use: raise the container's limit")
 
 
-def test_it_is_said_again_when_it_happens_again() -> None:
+def test_it_is_logged_again_when_it_happens_again() -> None:
     async def scenario(process: Process) -> None:
         for share in (0.95, 0.85, 0.95, 0.5, 0.95):
             process.fill(share)

@@ -46,7 +46,7 @@ async def test_events_of_different_pods_are_all_written(cluster: VirtualCluster)
 
 
 @in_virtual_time
-async def test_an_event_is_said_again_after_two_minutes(cluster: VirtualCluster) -> None:
+async def test_an_event_is_repeated_after_two_minutes(cluster: VirtualCluster) -> None:
     """OPS-E3: what was dropped does not prolong the silence. DIS-044: the default of de-duplication."""
     events = await recorder(cluster)
     events.publish(evicted("p", "1"))

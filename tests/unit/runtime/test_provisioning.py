@@ -122,7 +122,7 @@ async def test_claims_that_are_always_refused_are_sent_with_growing_pauses(clust
 
 
 @in_virtual_time
-async def test_why_a_pod_cannot_be_placed_is_said_once_and_again_when_the_cause_changes(
+async def test_the_reason_of_an_unschedulable_pod_is_reported_once_and_again_when_it_changes(
     cluster: VirtualCluster,
 ) -> None:
     """OPS-E8, SCH-652, SCH-654 Beyond, OPS-511.
@@ -209,7 +209,7 @@ async def test_a_pod_planned_on_a_node_gets_an_event_with_its_name(cluster: Virt
 
 
 @in_virtual_time
-async def test_a_claim_in_flight_does_not_hold_up_other_pods(cluster: VirtualCluster) -> None:
+async def test_an_in_flight_claim_does_not_delay_other_pods(cluster: VirtualCluster) -> None:
     """S-017 settled: a claim without provider ID is capacity that will come, not a barrier."""
     cluster.cloud.refuse("create", *(ProviderError("not yet") for _ in range(1000)))
     await start_with_pool(cluster)
@@ -432,7 +432,7 @@ async def test_a_nomination_is_no_reason_to_leave_a_pod_out_of_planning(cluster:
 
 
 @in_virtual_time
-async def test_an_expected_node_is_not_given_back(cluster: VirtualCluster) -> None:
+async def test_a_node_with_nominated_pods_is_not_consolidated(cluster: VirtualCluster) -> None:
     """SCH-640, OPS-114: twice the longest batch, at least ten seconds."""
     assert Settings().nomination_window == timedelta(seconds=20)
     assert Settings(batch_max_duration=timedelta(seconds=2)).nomination_window == timedelta(seconds=10)

@@ -21,7 +21,7 @@ GOOD = f"maxSkew: 1, topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule"
 
 
 @pytest.mark.parametrize("text", ["", "  ", "{}", "podTopologySpread: {}", written("").replace("\n  - {}", " []")])
-def test_nothing_said_is_nothing_configured(text: str) -> None:
+def test_an_empty_configuration_sets_nothing(text: str) -> None:
     assert parse_scheduler_config(text) == SchedulerConfig()
 
 

@@ -357,7 +357,7 @@ def test_how_plans_are_valued_is_a_setting() -> None:
     assert resolve_settings({}, {}).objective == Objective()
 
 
-def test_what_has_no_effect_is_said_with_its_consequence() -> None:
+def test_settings_without_effect_are_reported_with_the_consequence() -> None:
     environment = {
         "FEATURE_GATES": "NodeRepair=true,NodeRepiar=true",
         "KUBERNETES_MIN_VERSION": "1.19.0-0",
@@ -369,7 +369,7 @@ def test_what_has_no_effect_is_said_with_its_consequence() -> None:
     ]
 
 
-def test_where_all_have_effect_nothing_is_said() -> None:
+def test_nothing_is_reported_where_all_settings_have_effect() -> None:
     environment = {"FEATURE_GATES": "ReservedCapacity=true,Drift=true", "SYSTEM_NAMESPACE": "x", "CLUSTER_NAME": "c"}
     assert ineffective_settings(resolve_settings({}, environment), environment) == ()
 

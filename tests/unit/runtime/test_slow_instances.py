@@ -62,7 +62,7 @@ async def test_a_replacement_that_outlasts_its_command_is_kept_and_used(cluster:
 
 
 @in_virtual_time
-async def test_a_replacement_that_never_becomes_ready_is_given_back_after_an_hour(cluster: VirtualCluster) -> None:
+async def test_a_replacement_that_never_becomes_ready_is_deleted_after_an_hour(cluster: VirtualCluster) -> None:
     """DIS-314 Beyond: a kept replacement without pods costs money no longer than the longest command lasts."""
     agent = await start_one_node(cluster, minutes=1)
     agent.minutes = 10_000

@@ -92,7 +92,7 @@ async def test_a_budget_over_a_daemon_set_keeps_an_empty_node(cluster: VirtualCl
 
 
 @in_virtual_time
-async def test_a_closed_budget_is_said_on_the_pool(cluster: VirtualCluster) -> None:
+async def test_a_closed_budget_gives_an_event_on_the_pool(cluster: VirtualCluster) -> None:
     """DIS-149"""
     await start_with_empty_node(cluster, Disruption(consolidate_after="0s", budgets=(Budget(nodes="0"),)))
     await asyncio.sleep(60)
@@ -102,7 +102,7 @@ async def test_a_closed_budget_is_said_on_the_pool(cluster: VirtualCluster) -> N
 
 
 @in_virtual_time
-async def test_a_pool_that_never_consolidates_is_said_as_such(cluster: VirtualCluster) -> None:
+async def test_a_pool_that_never_consolidates_is_reported_as_such(cluster: VirtualCluster) -> None:
     """DIS-105; OPS-514: Node and NodeClaim get the event."""
     await start_with_empty_node(cluster, Disruption(consolidate_after="Never"))
     await asyncio.sleep(60)
@@ -124,7 +124,7 @@ async def test_a_claim_whose_node_cannot_be_written_is_given_up_in_time(cluster:
 
 
 @in_virtual_time
-async def test_a_node_that_opened_is_drained_although_its_claim_never_said_registered(cluster: VirtualCluster) -> None:
+async def test_a_node_that_opened_is_drained_although_its_claim_was_never_registered(cluster: VirtualCluster) -> None:
     """The write of the claim's status was lost after the Node had been opened."""
     await cluster.start()
     await cluster.claim("c")

@@ -103,7 +103,7 @@ async def test_a_date_opens_a_closed_pool(cluster: VirtualCluster) -> None:
 
 
 @in_virtual_time
-async def test_settings_that_cannot_be_read_close_the_pool_and_are_said(cluster: VirtualCluster) -> None:
+async def test_settings_that_cannot_be_parsed_close_the_pool_and_are_reported(cluster: VirtualCluster) -> None:
     """API-086, API-088 (Beyond), DIS-052, DIS-143, DIS-S009"""
     await start_with_empty_node(
         cluster, OPEN, NIGHT, notes={labels.BUDGET_WINDOWS: '[null, {"timeZone": "Asia/Soul"}]'}
@@ -126,7 +126,7 @@ async def test_settings_that_cannot_be_read_close_the_pool_and_are_said(cluster:
 
 
 @in_virtual_time
-async def test_an_annotation_that_is_mended_wrongly_is_said_again(cluster: VirtualCluster) -> None:
+async def test_an_annotation_that_is_still_wrong_after_an_edit_is_reported_again(cluster: VirtualCluster) -> None:
     await start_with_empty_node(cluster, OPEN, notes={labels.MINIMUM_NODE_AGE: "old"})
     before = await cluster.events("NodePoolAdvice")
     await annotate(cluster, {labels.MINIMUM_NODE_AGE: "older"})

@@ -147,7 +147,7 @@ def test_a_limit_to_raise_is_reported_with_how_much(limits: dict[str, str], expe
     assert said(result) == f"the pod would fit NodePool np if {expected}"
 
 
-def test_raising_the_limit_by_what_is_said_is_enough() -> None:
+def test_raising_the_limit_by_the_reported_amount_is_enough() -> None:
     assert left(plan(node_pool(limits={"cpu": "2"}), pod("p"), types=BOTH)) == []
 
 
@@ -284,7 +284,7 @@ def test_of_alternatives_that_fail_for_different_causes_the_nearest_is_reported_
 # -- between pods ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_spread_held_up_by_a_sold_out_zone_says_both() -> None:
+def test_a_spread_blocked_by_a_sold_out_zone_reports_both() -> None:
     spread = pods(3, {"cpu": "1500m"}, topology_spread_constraints=(SPREAD,), meta={"labels": APP})
     result = plan(node_pool(), spread, types=[HALF])
     assert {nearest_fit_sentence(unschedulable_pod.nearest_fit) for unschedulable_pod in result.unschedulable} == {
@@ -293,7 +293,7 @@ def test_a_spread_held_up_by_a_sold_out_zone_says_both() -> None:
     }
 
 
-def test_a_spread_held_up_by_a_zone_no_pool_serves_names_it() -> None:
+def test_a_spread_blocked_by_a_zone_that_no_pool_serves_names_it() -> None:
     """The zone is known from a node there, and the pool buys elsewhere."""
     there = [node("n3", {"cpu": "100m"}, labels={labels.ZONE: "z3"})]
     running = pods(1, {}, prefix="r", node_name="n1", meta={"labels": APP})

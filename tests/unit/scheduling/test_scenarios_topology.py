@@ -382,7 +382,7 @@ _NAMED = LabelSelector(match_labels={labels.NAMESPACE_NAME: "other"})
         pytest.param({"namespaces": ("third",), "namespace_selector": _NAMED}, True, id="S-185-listed-or-selected"),
     ],
 )
-def test_whom_a_term_means_depends_on_namespaces(fields: dict[str, object], means: bool) -> None:
+def test_the_pods_that_a_term_selects_depend_on_namespaces(fields: dict[str, object], means: bool) -> None:
     """S-185, SCH-486: for those it wants near as for those it wants far."""
     there = [node_and_claim("a", {"cpu": "4"}), running("leader", "a", meta={"namespace": "other"})]
     term = affinity_term(**fields)

@@ -174,7 +174,7 @@ def test_a_pod_repelled_from_a_whole_zone_goes_to_another() -> None:
     ],
     ids=["own-namespace", "listed", "not-listed", "all"],
 )
-def test_whom_a_pod_repels_depends_on_namespaces(term: dict[str, object], closed: bool) -> None:
+def test_the_pods_that_an_anti_affinity_selects_depend_on_namespaces(term: dict[str, object], closed: bool) -> None:
     """S-185"""
     guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME, **term))  # type: ignore[arg-type]
     result = plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w", namespace="other"))

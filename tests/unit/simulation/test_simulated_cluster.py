@@ -116,7 +116,7 @@ def test_the_same_seed_buys_the_same_instances_and_binds_the_same_pods() -> None
     assert run_in_virtual_time(scenario) == run_in_virtual_time(scenario)
 
 
-def test_the_books_know_every_instance_for_whom_it_was_bought_and_what_it_cost() -> None:
+def test_the_history_has_every_instance_with_its_node_and_its_price() -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
         wanted = await rise(cluster, 60)
         rate = cluster.history.meter.rate_usd_per_hour(cluster.clock.now())

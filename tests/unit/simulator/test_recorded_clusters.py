@@ -181,7 +181,7 @@ def test_daemonsets_and_disruption_budgets_of_a_running_cluster_are_simulated(
     assert {line["instanceType"] for line in report["capacity"]} == {"a.large"}, "the agent takes most of a small one"
 
 
-def test_a_cluster_without_nodepools_is_told_in_one_line(tmp_path: Path, cluster: MemoryServer) -> None:
+def test_a_cluster_without_nodepools_is_reported_in_one_line(tmp_path: Path, cluster: MemoryServer) -> None:
     cluster.load_objects([replica(1)])
     result = CliRunner().invoke(app, ["simulate", "--from-cluster", "--days", "0.02"])
     assert result.exit_code == 2

@@ -30,7 +30,7 @@ def _trace() -> str:
     return "\n".join(rows) + "\n"
 
 
-def test_the_profile_karpenter_comes_to_the_recorded_price_and_restarts_everybody_as_karpenter_did(
+def test_the_profile_karpenter_reaches_the_recorded_price_and_restarts_all_pods_as_karpenter_did(
     tmp_path: Path,
 ) -> None:
     requirements = [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in OF_ANY_SIZE]

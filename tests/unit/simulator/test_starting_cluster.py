@@ -71,7 +71,7 @@ def test_nodes_and_pods_are_there_at_the_start_and_nothing_arrives(simulate: Sim
     assert report["nodes"]["cpuRequested"] == pytest.approx(7500 / 7910, abs=0.001)
 
 
-def test_a_wasteful_cluster_is_mended_by_moving_its_pods(simulate: Simulate) -> None:
+def test_a_wasteful_cluster_becomes_cheaper_by_moving_its_pods(simulate: Simulate) -> None:
     """Three large nodes with a pod each become small ones."""
     names = ("one", "two", "three")
     objects = [disrupting(), *managed(*names), *(running(f"w-{name}", name) for name in names)]

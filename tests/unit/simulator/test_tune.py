@@ -110,7 +110,7 @@ def test_the_policies_of_the_front_are_files_that_simulate_takes(arguments: list
         (["--trace", "month.csv"], "karpenter tune needs one of --trace FILE, --scenario NAME, --from-cluster and -f"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(arguments: list[str], extra: list[str], complaint: str) -> None:
+def test_wrong_input_is_reported_in_one_line(arguments: list[str], extra: list[str], complaint: str) -> None:
     result = run(*arguments, *extra)
     assert result.exit_code == 2
     assert complaint in result.stderr
@@ -122,7 +122,7 @@ def test_a_search_that_cannot_begin_makes_no_directory(arguments: list[str], tmp
     assert (result.exit_code, list(tmp_path.glob("front"))) == (2, [])
 
 
-def test_policies_that_cannot_be_written_are_told_before_the_search(arguments: list[str], tmp_path: Path) -> None:
+def test_policies_that_cannot_be_written_are_reported_before_the_search(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = run(*arguments, "--executor", "cloud", "--policies", str(tmp_path / "file" / "front"))
     said = f"--policies {tmp_path}/file/front: cannot be written ({tmp_path}/file is no directory)\n"

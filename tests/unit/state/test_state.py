@@ -377,7 +377,7 @@ def test_an_object_that_cannot_be_read_is_complained_about_and_left_out() -> Non
     assert sorted(complaints) == [("DaemonSet", "default/d"), ("Node", "n"), ("Pod", "default/p")]
 
 
-def test_a_daemon_set_that_breaks_is_forgotten_until_it_is_mended() -> None:
+def test_a_daemon_set_that_becomes_invalid_is_ignored_until_it_is_repaired() -> None:
     cluster_state = state(daemon_set("d", CPU))
     cluster_state.set_daemon_set(daemon_set("d", {"cpu": "lots"}))
     assert cluster_state.daemonset_pods() == ()

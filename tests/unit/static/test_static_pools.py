@@ -232,7 +232,7 @@ def test_a_pool_of_another_name_does_not_count() -> None:
     assert static.exceeded_limits(other, views) == ()
 
 
-def test_a_slot_of_a_command_that_is_not_carried_out_is_given_back() -> None:
+def test_a_slot_of_a_command_that_is_not_executed_is_released() -> None:
     """K15-212: the next command of the pass takes it, under the same name."""
     full = node_pool("np", (ANY_CAPACITY,), replicas=2, limits={"nodes": "2"})
     wires = [full, *running("n1")]

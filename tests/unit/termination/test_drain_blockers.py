@@ -133,7 +133,7 @@ def attachment(**meta: object) -> VolumeAttachment:
     )
 
 
-def test_a_volume_is_named_with_its_claim_and_whom_it_waits_for() -> None:
+def test_a_volume_is_named_with_its_claim_and_its_attacher() -> None:
     assert blockers.volume_blocker(attachment(), "") == "volume pv-1 is still attached, VolumeAttachment csi-1"
     detaching = attachment(deletion_timestamp=NOW, finalizers=("external-attacher/ebs",))
     assert blockers.volume_blocker(detaching, "default/data") == (

@@ -283,7 +283,7 @@ async def test_an_eviction_that_met_another_pod_is_dropped_silently(cluster: Vir
     ids=["403", "500"],
 )
 @in_virtual_time
-async def test_an_eviction_that_fails_is_said_and_tried_again(cluster: VirtualCluster, error: Exception) -> None:
+async def test_a_failed_eviction_is_reported_and_retried(cluster: VirtualCluster, error: Exception) -> None:
     """A missing permission would otherwise hold nodes without a word."""
     await ready(cluster)
     await cluster.running("busy", "node-c")
@@ -382,7 +382,7 @@ async def test_a_missed_deadline_still_leaves_a_pod_one_second(cluster: VirtualC
 
 
 @in_virtual_time
-async def test_the_deadline_is_written_once_and_said_on_claim_and_node(cluster: VirtualCluster) -> None:
+async def test_the_deadline_is_written_once_with_events_on_claim_and_node(cluster: VirtualCluster) -> None:
     """DIS-501, DIS-513, OPS-071, OPS-527, DIS-436: both get the event.
 
     DIS-550: the grace period counts from the deletion of the NodeClaim.
@@ -402,7 +402,7 @@ async def test_the_deadline_is_written_once_and_said_on_claim_and_node(cluster: 
 
 
 @in_virtual_time
-async def test_a_forced_deletion_that_fails_does_not_hold_up_the_others(cluster: VirtualCluster) -> None:
+async def test_a_forced_deletion_that_fails_does_not_delay_the_others(cluster: VirtualCluster) -> None:
     """DIS-521: one pod's trouble is not the node's."""
     await ready(cluster, termination_grace_period="60s")
     for name in ("one", "two"):

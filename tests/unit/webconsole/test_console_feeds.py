@@ -122,7 +122,7 @@ async def test_decisions_without_a_pause_do_not_hold_documents_back_for_ever(mon
     await feeds.close()
 
 
-def test_what_the_last_scheduling_pass_said_is_not_computed_again() -> None:
+def test_results_of_the_last_scheduling_pass_are_not_computed_again() -> None:
     """The controller's own console knows its last plan; a second one would cost as much as a decision."""
     said = {("default", "huge"): "as the controller said"}
     assert assess(replace(CLUSTER, placements=said), OPTIONS).placements is said

@@ -251,9 +251,12 @@ def _simulated_daemon_set(daemon_set: DaemonSet) -> DaemonSet:
 
 
 def _simulated(pool: NodePool) -> NodePool:
-    """The NodePool with the node class of the simulated cloud, and without a status."""
+    """The NodePool with the node class of the simulated cloud, and without a status.
+
+    Startup taints are left out: in a study nothing is there that takes them off, and no pod would ever run.
+    """
     template = pool.spec.template
-    spec = msgspec.structs.replace(template.spec, node_class_ref=_CLASS_REFERENCE)
+    spec = msgspec.structs.replace(template.spec, node_class_ref=_CLASS_REFERENCE, startup_taints=())
     own = msgspec.structs.replace(pool.spec, template=msgspec.structs.replace(template, spec=spec))
     return NodePool(metadata=_identity(pool.metadata), spec=own)
 

@@ -69,7 +69,8 @@ def starting_uid(kind: str, name: str) -> str:
 def simulated_claim(parts: NodeParts, read: NodePool, simulated: NodePool) -> NodeClaim:
     """The NodeClaim as initialized. It has drifted from its NodePool in the study (``simulated``) if it has from the one read."""
     claim = parts.claim
-    spec = msgspec.structs.replace(claim.spec, node_class_ref=simulated.spec.template.spec.node_class_ref)
+    reference = simulated.spec.template.spec.node_class_ref
+    spec = msgspec.structs.replace(claim.spec, node_class_ref=reference, startup_taints=())
     event = claim.status.last_pod_event_time
     status = NodeClaimStatus(
         node_name=parts.name,
@@ -144,7 +145,7 @@ def simulated_node(parts: NodeParts, claim: NodeClaim) -> Node:
         metadata=metadata,
         spec=NodeSpec(
             provider_id=PROVIDER_ID_SCHEME + parts.name,
-            taints=tuple(_staying(parts.node.spec.taints)),
+            taints=tuple(_started(_staying(parts.node.spec.taints), parts.claim)),
             unschedulable=parts.node.spec.unschedulable,
         ),
         status=_ready_status(parts.status, parts.moved(found.creation_timestamp)),
@@ -197,6 +198,12 @@ def unmanaged_node(node: Node, status: NodeStatus, shift: timedelta) -> Node:
 def _ready_status(status: NodeStatus, since: datetime | None) -> NodeStatus:
     ready = Condition(type=conditions.READY, status=conditions.TRUE, reason="KubeletReady", last_transition_time=since)
     return msgspec.structs.replace(status, conditions=(ready,))
+
+
+def _started(stated: Iterable[Taint], claim: NodeClaim) -> Iterable[Taint]:
+    """Without startup taints: in a study nothing is there that takes them off."""
+    starting = [taint.as_taint() for taint in claim.spec.startup_taints]
+    return (taint for taint in stated if not any(taints.is_same_taint(taint, each) for each in starting))
 
 
 def _staying(stated: Iterable[Taint]) -> Iterable[Taint]:

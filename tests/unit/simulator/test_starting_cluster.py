@@ -273,6 +273,19 @@ def test_a_nodeclaim_that_has_drifted_from_its_nodepool_is_replaced_and_others_a
     assert drifted == [["one"]]
 
 
+def test_startup_taints_keep_no_pod_away(simulate: Simulate) -> None:
+    """In a cluster an agent takes them off. A study has none, and with the taints a pod waited for ever."""
+    startup = [{"key": "agent/not-ready", "effect": "NoExecute"}]
+    tainted = pool(disruption={"consolidateAfter": "Never"})
+    tainted["spec"]["template"]["spec"]["startupTaints"] = startup
+    objects = [tainted, *managed("one"), running("w", "one", "5"), running("p", "", "2"), running("q", "", "4")]
+    objects[1]["spec"]["taints"] = startup
+    objects[2]["spec"]["startupTaints"] = startup
+    report = report_of(simulate("-o", "json", objects=objects))
+    assert (report["nodes"]["launched"], report["waiting"]["stillWaiting"]) == (1, 0)
+    assert not [line for line in report["decisions"] if line["reason"] == "Drifted"]
+
+
 def test_instances_of_the_start_are_interrupted_like_others(simulate: Simulate, tmp_path: Path) -> None:
     (tmp_path / "world.yaml").write_text("losses: [{perMonth: 0.999999999999999}]\n")
     never = pool(disruption={"consolidateAfter": "Never"})

@@ -30,7 +30,7 @@ from karpenter.settings import Settings
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """The cluster: objects, the API server's version, and the certificates it is believed by (base64 of PEM)."""
+    """The cluster: objects, the API server's version, and the certificates that verify it (base64 of PEM)."""
 
     kube: Kube
     version: Callable[[], Awaitable[str]]

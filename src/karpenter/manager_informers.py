@@ -401,12 +401,12 @@ class ClusterInformers:
         return f"waiting for {', '.join(unsynced)}" if unsynced else ""
 
     def faults(self) -> list[KubeError]:
-        """Why watches bring no news now."""
+        """Why watches deliver no events now."""
         own = [source.fault for source in self._by_plural.values() if source.fault is not None]
         return own + self._further_faults()
 
     def has_faults(self) -> bool:
-        """Whether some watch brings no news now, so that the cluster state may be stale."""
+        """Whether some watch delivers no events now, so that the cluster state may be stale."""
         return bool(self.faults())
 
     def _further_faults(self) -> list[KubeError]:

@@ -158,7 +158,7 @@ class NodeWatchHandler:
     trigger: Trigger
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
-        """A Node. Heartbeats are no news: passes that depend on time are due by themselves."""
+        """A Node. Heartbeats trigger no pass: passes that depend on time are scheduled by themselves."""
         if old is not None and new is not None and is_rewritten(old, new):
             return
         if new is not None:

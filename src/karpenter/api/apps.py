@@ -119,7 +119,7 @@ class RolloutWorkload(Wire, frozen=True, kw_only=True):
 
 
 class ChangingWorkload(Wire, frozen=True, kw_only=True):
-    """A Deployment, StatefulSet or ReplicaSet with its metadata only: its generation tells that it changed."""
+    """A Deployment, StatefulSet or ReplicaSet with its metadata only: a new generation means that it changed."""
 
     metadata: ObjectMeta = ObjectMeta()
 

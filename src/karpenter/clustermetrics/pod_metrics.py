@@ -239,6 +239,6 @@ def _has_device_claims(pod: Pod) -> str:
 
 
 def _observe(observe: Callable[[float], None], since: datetime | None, until: datetime) -> None:
-    """Observe a duration that has a beginning. The API tells the end in whole seconds, so it may come out before it."""
+    """Observe a duration that has a beginning. The API gives the end in whole seconds, so the end may appear to be earlier."""
     if since is not None:
         observe(max(0.0, (until - since).total_seconds()))

@@ -201,7 +201,7 @@ class ClusterSyncMetrics(ClusterCollector):
         self._unsynced_since: datetime | None = context.clock.now()
 
     async def refresh(self) -> None:
-        """Notice in time when news stop."""
+        """Detect in time that watch events stopped."""
         self._update()
 
     def _update(self) -> None:

@@ -27,7 +27,7 @@ from karpenter.termination.terminating_node import tainted_node
 #: How often a write is tried when it conflicts with another client's.
 _MAX_ATTEMPTS = 3
 _DISRUPTION_REASON = "DisruptionReason"
-#: What tells of the decision on a NodeClaim that goes.
+#: Annotations for the decision on a NodeClaim that is being deleted.
 _DISRUPTION_ANNOTATIONS = (labels.DISRUPTION_DECISION, labels.DISRUPTION_REPLACEMENTS)
 
 

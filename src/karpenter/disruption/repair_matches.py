@@ -1,6 +1,6 @@
 """Debug lines about Nodes that begin and cease to match repair policies (K15-501).
 
-The decision looks at matches itself; these lines tell, before anything is due, that a policy will act and when.
+The decision evaluates matches itself. These lines announce in advance that a policy will act, and when.
 """
 
 from __future__ import annotations

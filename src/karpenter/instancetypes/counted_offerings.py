@@ -1,7 +1,7 @@
-"""Offerings of which only so many can be had: capacity reservations, and stocks, such as the free hosts of one kind.
+"""Offerings with a limited number of instances: capacity reservations, and stocks, such as the free hosts of one kind.
 
-A stock differs from a reservation in two ways. It is no capacity type of its own, and what it costs matters: nothing of it is
-paid for already.
+A stock differs from a reservation in two ways. It is no capacity type of its own, and its price counts, because it is not paid
+for in advance.
 """
 
 from __future__ import annotations

@@ -412,7 +412,7 @@ class TypeIndex:
     def cheapest(self, requirements: Requirements, types: TypeSet, limit: int) -> list[int]:
         """The cheapest members that can be bought under the requirements, at most so many and cheapest first.
 
-        Dearer ones take the place of some where the ``minValues`` of the requirements need them (SCH-617).
+        More expensive ones replace some of them if the ``minValues`` of the requirements need them (SCH-617).
         """
         order = self.prices(requirements).cheapest_first(types)
         if len(order) <= limit or self.satisfies_min_values(requirements, type_set(order[:limit])):
@@ -468,7 +468,7 @@ def _types_by_name(types: Sequence[InstanceType]) -> dict[str, TypeSet]:
 
 
 def _available_offerings_by_requirements(types: Sequence[InstanceType]) -> dict[Requirements, dict[int, Offering]]:
-    """Per kind of offering the types that can be had that way now, each with the cheapest.
+    """Per kind of offering, the types with an available offering of that kind, each with its cheapest.
 
     Kinds go by capacity type, then zone: of equal prices the first counts.
     """

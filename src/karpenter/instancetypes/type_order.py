@@ -8,7 +8,7 @@ from karpenter.instancetypes.type_sets import TypeSet, binary_digits
 
 
 def in_order(order: Iterable[int], types: TypeSet) -> Iterator[int]:
-    """Those positions of ``order`` that are in the set. One look at a digit costs less than a shift of a thousand bits."""
+    """Those positions of ``order`` that are in the set. Reading one digit costs less than shifting a thousand bits."""
     digits = binary_digits(types)
     end = len(digits)
     return (position for position in order if position < end and digits[position] == "1")

@@ -1,8 +1,8 @@
 """A real cluster behind ``protocol.Kube``.
 
 One HTTP client carries everything. Requests other than watches pass a token bucket (OPS-313, OPS-314) and a limit of requests
-in flight; watches pass neither, so that a burst of writes never delays the news. What is sent again after a failure is written
-in ``request_retries``; credentials and connections that change are the matter of ``transport``.
+in flight; watches pass neither, so that a burst of writes never delays watch events. What is sent again after a failure is
+written in ``request_retries``; changing credentials and connections are handled in ``transport``.
 
 Nothing waits for ever: connecting, the next piece of an answer and the whole answer each have their time, and a watch on which
 nothing arrives is ended, since a server that hangs and a kind that rests look the same from here.
@@ -11,8 +11,8 @@ Lists are consistent reads of the present, page by page. The cheaper kind (``res
 server happens to remember: after a reconnection to another server that can be older than what was acted on already, and a
 machine deleted since would come back to life. Since Kubernetes 1.31 servers answer consistent reads from memory, too.
 
-Lists are decoded item by item: one object that does not decode costs that object, never the list. What the server's bytes
-mean is read in ``decoding``; this module only asks.
+Lists are decoded item by item: one object that does not decode costs that object, never the list. ``decoding`` decodes the
+server's responses; this module only sends requests.
 """
 
 from __future__ import annotations

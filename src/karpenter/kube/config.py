@@ -58,7 +58,7 @@ class Connection:
     _identity: Identity = field(repr=False, compare=False)
 
     def certificate_authorities(self) -> bytes:
-        """The certificates the API server is believed by, in PEM; empty where those of the system are. Raises ``ConfigError``."""
+        """The certificates that verify the API server, in PEM; empty if those of the system do. Raises ``ConfigError``."""
         from karpenter.kube.reloaded_files import SourceUnreadable
         from karpenter.kube.tls import current_material
 

@@ -161,7 +161,7 @@ async def _plugin_output(plugin: ExecPlugin) -> bytes:
     request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     environment = {**os.environ, **plugin.environment, "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode()}
     pipe = asyncio.subprocess.PIPE
-    # A person has to see what the program asks, and to answer.
+    # The user has to see the program's prompts, and to answer them.
     stdin, stderr = (None, None) if interactive else (asyncio.subprocess.DEVNULL, pipe)
     try:
         process = await asyncio.create_subprocess_exec(

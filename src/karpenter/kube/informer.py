@@ -52,9 +52,9 @@ IndexFunction = Callable[[T], Iterable[str]]
 
 #: There are few clients like this one, so frequent attempts cost a server little, and one that is back is found soon.
 _BACKOFF = Backoff(1.0, 10.0)
-#: A stream that lasted this long was a healthy one, even when it brought no news.
+#: A stream that lasted this long was healthy, even without events.
 _HEALTHY_STREAM_SECONDS = 60.0
-#: So many streams in a row may end within so many seconds before there is a pause although each of them brought news.
+#: This many streams in a row may end within this many seconds before there is a pause although each of them brought events.
 _MAX_SHORT_STREAMS = 10
 _SHORT_STREAM_SECONDS = 1.0
 #: After so many streams in a row without a word the kind is listed again.
@@ -117,11 +117,11 @@ class Informer(Generic[T]):
         self._on_undecodable = on_undecodable
         self._synced = asyncio.Event()
         self._backoff = _RelistBackoff(jitter)
-        #: Why there is no news at the moment; None while all is well.
+        #: Why no events arrive at the moment; None if there is no fault.
         self.fault: errors.KubeError | None = None
 
     def subscribe(self, handler: ChangeHandler[T]) -> None:
-        """Tell ``handler`` every difference from now on, beginning with what is already here."""
+        """Call ``handler`` with every difference from now on, beginning with the objects already in the store."""
         for obj in tuple(self._objects.values()):
             handler(None, obj)
         self._handlers.append(handler)
@@ -156,7 +156,7 @@ class Informer(Generic[T]):
                 await self._list()
                 await self._follow()
             except errors.Gone:
-                # Not a fault: the next list tells whether there is one. The delay keeps a confused server from being flooded.
+                # Not a fault: the next list shows whether there is one. The delay keeps a faulty server from being flooded.
                 await self._backoff.wait()
             except errors.KubeError as fault:
                 self.fault = fault
@@ -215,8 +215,8 @@ class Informer(Generic[T]):
         """One stream, to its end."""
         async with self._stream() as events:
             async for event in events:
-                # Even the first event, which says no more than that the watch is open. Only news shortens the pauses:
-                # a server that opens watches and drops them is not well.
+                # Even the first event, which only means that the watch is open. Only further events shorten the pauses: a server
+                # that opens watches and drops them is faulty.
                 self.fault = None
                 if event.resource_version not in ("", self._version):
                     self._version = _later_version(self._version, event.resource_version)
@@ -238,7 +238,7 @@ class Informer(Generic[T]):
                 await close()
 
     async def _replace(self, listing: Listing[T]) -> None:
-        """Make the store equal to the list and tell the differences, what is gone first."""
+        """Make the store equal to the list and deliver the differences, deletions first."""
         self._set_delivered_version(listing.resource_version)
         present = {ObjectKey(rejected.namespace, rejected.name) for rejected in listing.undecodable}
         await _in_batches(listing.items, lambda obj: present.add(_key_of_object(obj)))

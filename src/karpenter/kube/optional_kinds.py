@@ -21,7 +21,7 @@ _RECHECK_SECONDS = 60.0
 
 
 class OptionalKindsReader:
-    """Another reader, but for kinds that are not served: those have no objects, and no news either."""
+    """Another reader, but for kinds that are not served: those have no objects and no events."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

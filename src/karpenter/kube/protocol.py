@@ -77,7 +77,7 @@ class Reader(Protocol):
         """Changes after ``resource_version``, in order, bookmarks included.
 
         The first event is a bookmark of ``resource_version`` itself, given as soon as the server has accepted the watch:
-        a watch may be open for minutes before there is news, and until then it looks like one that hangs.
+        a watch may be open for minutes before there is an event, and until then a hanging watch would look the same.
         Ends silently when the server closes the stream (call again with the last version seen); raises ``Gone`` when the
         version is too old.
         """

@@ -34,7 +34,7 @@ class UnusableCertificate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerTrust:
-    """Which servers are believed.
+    """How servers are verified.
 
     ``authorities`` hold one text of PEM certificates, None for those of the system. ``server_name`` is the name the server's
     certificate has to be for, empty for the one in the URL.

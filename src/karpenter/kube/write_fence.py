@@ -1,7 +1,7 @@
 """The write fence: open while this process leads (OPS-361). Requests to the API server and to the cloud pass the same one.
 
 The leader knows until when no other process can hold the lease. One check before a series of writes is not enough: a process can
-stop for a minute at any instruction (a node that hangs, a debugger) and then continue while another leader is at work. So each
+stop for a minute at any instruction (a node that hangs, a debugger) and then continue while another process leads. So each
 write is checked three times. Before it begins; when the client has its turn, which may take many seconds, and then right before
 its bytes leave, head and body together; and at the moment the permission ends: a write that is unanswered by then is cancelled.
 The event loop runs its timers before anything that waited continues, so a process that wakes up too late cancels its writes

@@ -1,4 +1,4 @@
-"""What rules look at: objects with their places, what the reader of manifests says, and what the NodePools can buy."""
+"""The input of the rules: objects with their places, findings of the manifest reader, and what the NodePools can buy."""
 
 from __future__ import annotations
 

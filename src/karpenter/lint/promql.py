@@ -1,6 +1,6 @@
 """The series that a PromQL expression names, as far as it takes to see whether they exist: no grammar, only words.
 
-Variables of Grafana (``$nodepool``, ``[[nodepool]]``) stand for anything, so a name that contains one is not looked at.
+Variables of Grafana (``$nodepool``, ``[[nodepool]]``) stand for anything, so a name that contains one is not checked.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from karpenter.model.structural_schema import Finding
 
 #: The reasons budgets speak about (DIS-016).
 _REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
-#: Pool sizes that tell any two budgets apart: in one a percentage is smallest, in one it is its own number, in one it is
+#: Pool sizes that distinguish any two budgets: in one a percentage is smallest, in one it is its own number, in one it is
 #: beyond every count.
 _SAMPLE_POOL_SIZES = (1, 100, 10**12)
 #: Any two weeks, to see whether windows leave gaps.

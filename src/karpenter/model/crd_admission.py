@@ -29,7 +29,7 @@ _SCALE_FIELDS = (("spec", "replicas"), ("status", "nodes"))
 def admit(kind: Kind[T], data: Json, old: Json | None = None) -> Findings:
     """Why an API server with our CRDs would refuse this decoded JSON; empty when it would store it.
 
-    ``old`` is the stored object where this one replaces it. Status is not looked at: it is written elsewhere.
+    ``old`` is the stored object where this one replaces it. Status is not checked: it is written elsewhere.
     """
     return validate_object(kind, _without_status(kind, data), None if old is None else _without_status(kind, old))
 

@@ -71,7 +71,7 @@ def parse_duration_or_never(text: str) -> timedelta | None:
     """As ``parse_duration``, for text an API server has admitted: ``Never`` gives None, a duration out of range ``MAX_DURATION``.
 
     That is 292 years: the cut makes no practical difference, and an object with such a value must not stop others (API-028).
-    Validation tells its owner. Raises ``DurationError`` for what is no duration at all.
+    Validation reports it. Raises ``DurationError`` for what is no duration at all.
     """
     if text == NEVER:
         return None

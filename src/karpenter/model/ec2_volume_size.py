@@ -1,7 +1,7 @@
 """Sizes of EBS volumes as classes write them (AWS-054, API-248).
 
-Admission looks at the text alone and has always let through units without a number. Such a text has no meaning; the class's
-controller tells its owner, and nothing is launched with a size that was not written.
+Admission checks the text alone and has always accepted units without a number. Such a text has no meaning: the node class
+controller reports it, and nothing is launched with a size that was not written.
 """
 
 from __future__ import annotations

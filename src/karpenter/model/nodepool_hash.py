@@ -1,4 +1,4 @@
-"""The hash that tells whether a NodeClaim still looks like its pool's template (API-500 ff.).
+"""The hash that shows whether a NodeClaim still matches its pool's template (API-500 ff.).
 
 Covered is what ends up on the node and cannot be compared field by field later: labels, annotations, taints, the node class
 and the two lifetimes. Requirements are compared by meaning instead, and everything about disruption, limits and weight

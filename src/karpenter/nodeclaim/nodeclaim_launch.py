@@ -110,7 +110,8 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
         await delete_claim(draft, self._context, "insufficient_capacity" if has_class else "nodeclass_not_ready")
 
     def _publish_to_pods(self, name: str, error: str) -> None:
-        """Tell the pods that were planned on the claim (K15-380): their owners look there, not at a NodeClaim that is gone."""
+        """Publish events on the pods that were planned on the claim (K15-380): users look there, not at a NodeClaim that is
+        gone."""
         text = truncate_message(f"NodeClaim {name} nominated for this pod failed to launch: {error}")
         planned = self._context.state.planned_nodes
         now = asyncio.get_running_loop().time()
@@ -147,7 +148,7 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
         draft.after_write(self._launch_report(draft.claim.metadata.labels, instance))
 
     def _launch_report(self, claim_labels: Mapping[str, str], instance: Instance) -> Callable[[], None]:
-        """What tells of a launch: a log line and a count by instance type (OPS-810)."""
+        """Report a launch: a log line and a count by instance type (OPS-810)."""
         offering = {
             "instance_type": claim_labels.get(labels.INSTANCE_TYPE, ""),
             "zone": claim_labels.get(labels.ZONE, ""),

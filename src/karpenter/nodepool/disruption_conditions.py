@@ -13,7 +13,7 @@ from karpenter.model.conditions import ConditionedObject, Conditions
 from karpenter.model.freezes import CLUSTER_SOURCE, Freeze
 from karpenter.runtime.events import NORMAL, WARNING, ObjectEvent, involved_pool
 
-#: False on a pool with disruption settings that cannot be parsed. The pool is used all the same (API-088 Beyond).
+#: False on a pool with disruption settings that cannot be parsed. The pool stays in use (API-088 Beyond).
 DISRUPTION_SETTINGS_VALID = "DisruptionSettingsValid"
 #: True on a frozen pool.
 DISRUPTION_FROZEN = "DisruptionFrozen"

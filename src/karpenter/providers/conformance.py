@@ -45,7 +45,7 @@ class ConformanceEnvironment(Protocol):
         """A stored claim of the pool. Each call makes a claim of its own, also under a name used before."""
 
     async def exhaust_capacity(self, requirements: LabelRequirements) -> None:
-        """From now on the cloud has none of these instances, whatever the provider believes."""
+        """From now on the cloud has none of these instances, whatever the provider has recorded."""
 
     async def delete_claim(self, claim: NodeClaim) -> None:
         """Take the stored claim away, without a word to the provider."""

@@ -12,7 +12,7 @@ from karpenter.runtime.workqueue import WorkQueue
 class ProvisioningBatcher:
     """Collects triggers and adds the provisioner to its ``queue`` when a window closes.
 
-    Triggers are level-based: a pass reads afresh what is to be planned. While a pass is under way, between the close of a window
+    Triggers are level-based: each pass reads the current state. While a pass is under way, between the close of a window
     and ``release``, triggers wait; then they open the next window.
     """
 

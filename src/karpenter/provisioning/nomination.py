@@ -53,7 +53,7 @@ _log = structlog.get_logger()
 
 
 class PodNominator(Protocol):
-    """What the rest asks of nomination."""
+    """The interface of nomination for other components."""
 
     def set_planned_pods(self, planned_pods: Mapping[str, Sequence[Pod]]) -> None:
         """What the latest pass planned: pods by the key of their node (NodeClaim or Node name)."""

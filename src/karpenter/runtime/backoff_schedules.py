@@ -15,7 +15,7 @@ from karpenter.model.backoff import DEFAULT_BACKOFF, Backoff, BackoffTable
 
 
 class NodeClaimBackoff:
-    """Backoff per NodeClaim, on the event loop's clock. A claim made anew under the same name starts afresh."""
+    """Backoff per NodeClaim, on the event loop's clock. A new claim with the same name starts without backoff."""
 
     def __init__(self) -> None:
         self._table: BackoffTable[str] = BackoffTable(DEFAULT_BACKOFF, _monotonic_now)

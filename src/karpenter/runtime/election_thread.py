@@ -66,7 +66,7 @@ class ElectionThread:
         await asyncio.shield(self._result)
 
     async def release(self) -> None:
-        """Tell the campaign to leave and wait until it has. Raises what it raises."""
+        """Request the end of the election and wait for it. Raises what it raises."""
         if not self._result.done():
             self._election_loop.call_soon_threadsafe(self._release_event.set)
         await self.ended()

@@ -68,7 +68,7 @@ class _LatestEntries(Generic[T]):
 
 
 class EventCorrelator:
-    """Decides what becomes of an event. Keys consist of what tells the object apart, and of type and reason."""
+    """Decides whether an event is published, merged or dropped. Keys consist of the object's identity, type and reason."""
 
     def __init__(self) -> None:
         self._buckets: _LatestEntries[TokenBucket] = _LatestEntries()

@@ -64,7 +64,7 @@ class InvolvedObject:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What tells objects apart: kind, namespace, name and uid."""
+        """The identity of an object: kind, namespace, name and uid."""
         return (self.kind.name, self.metadata.namespace, self.metadata.name, self.metadata.uid)
 
 
@@ -90,9 +90,8 @@ def involved_pool(metadata: ObjectMeta) -> InvolvedObject:
 
 @dataclass(frozen=True)
 class ObjectEvent:
-    """Something worth an event. ``dedupe_values`` tell it apart from others of its reason; equal ones are dropped for
-    ``dedupe_timeout``.
-    """
+    """An event to publish. ``dedupe_values`` distinguish it from others of its reason; equal ones are dropped for
+    ``dedupe_timeout``."""
 
     involved_object: InvolvedObject
     type: str
@@ -124,7 +123,7 @@ class EventRecorder:
         self._prune_at = 0.0
 
     def subscribe(self, listener: Callable[[ObjectEvent], None]) -> None:
-        """Tell the listener of every event that is published and not equal to a recent one. It must return at once."""
+        """Call the listener for every event that is published and not equal to a recent one. It must return at once."""
         self._listeners.append(listener)
 
     def publish(self, *events: ObjectEvent) -> None:

@@ -20,7 +20,7 @@ ReadinessChecks = Mapping[str, Callable[[], str]]
 #: Pauses between checks of whether the API server serves our kinds: before it does, and after.
 _UNSERVED_CHECK_SECONDS = 2.0
 _SERVED_CHECK_SECONDS = 60.0
-#: No object is called so: asking for it tells whether its kind is served.
+#: No object has this name: a request for it shows whether its kind is served.
 _PROBE_NAME = "karpenter-asks-whether-this-kind-is-served"
 
 
@@ -46,7 +46,7 @@ def health_pages(checks: ReadinessChecks) -> dict[str, PageHandler]:
 
 
 class CrdReadiness:
-    """Whether the API knows NodePool and NodeClaim. What it knew once counts until it says something else."""
+    """Whether the API server serves NodePool and NodeClaim. The last known answer counts until there is another."""
 
     def __init__(self, kube: Reader) -> None:
         self._kube = kube

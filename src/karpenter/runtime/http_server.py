@@ -84,7 +84,7 @@ class HttpServer:
         return (*_METHODS, "POST") if self._receivers else _METHODS
 
     async def run(self) -> None:
-        """Serve until cancelled, as soon as the port can be had; until then one log line says why not."""
+        """Serve until cancelled, as soon as the port is free; until then one log line gives the reason."""
         async with await self._listen() as server:
             await server.serve_forever()
 

@@ -58,7 +58,7 @@ _Value = TypeVar("_Value")
 
 
 class RememberingPacker(Packer):
-    """A packer that works each packing out once: it is deterministic, and the next decision asks the same."""
+    """A packer that works each packing out once: it is deterministic, and the next decision needs the same packing."""
 
     def __init__(
         self, demands: Sequence[Demand], bounds: PackingBounds, *, relax_min_values: bool, objective: Objective
@@ -214,7 +214,7 @@ class DecisionMemory:
     def signed_pods(self) -> tuple[SignedPods, SignedPods]:
         """Signatures by uid for one preparation, still empty, and those of the preparation before it.
 
-        An entry is of use for the very same pod only. Pods that are not looked up any more are forgotten after two preparations.
+        An entry is valid for the same pod object only. Pods that are not looked up any more are forgotten after two preparations.
         Their movers, numbers and what is known of passes are forgotten after `_PREPARATIONS`.
         """
         self._signed_pods = ({}, self._signed_pods[0])

@@ -1,6 +1,6 @@
 """Spread constraints for pods that have none of their own, as the cluster's scheduler was configured to give them (SCH §29).
 
-Filled in before anything else is decided, so that nothing after this knows of defaults: a pod gets all of them, with a selector
+Filled in before anything else is decided, so that later steps need not handle defaults: a pod gets all of them, with a selector
 worked out for it, or none. Pods of one class may come to different selectors, so the pod with its constraints has a class of
 its own. Nothing is written back.
 """

@@ -25,7 +25,7 @@ from karpenter.state.topology_terms import TopologyTerm
 
 @dataclass(frozen=True, eq=False)
 class EquivalenceGroup:
-    """Waiting pods that nothing tells apart: equal signatures, the same topology groups, volumes in the same places.
+    """Waiting pods that scheduling cannot tell apart: equal signatures, the same topology groups, volumes in the same places.
 
     ``pods`` are in scheduling order; ``mounts`` is what pods with volumes attach. ``virtual``: the pods stand for room that a
     capacity buffer keeps free. ``keeps_placement``: pods stay planned where the last pass placed them, if they may.
@@ -69,7 +69,7 @@ def without_exposure(
 
 
 def _merged(groups: Sequence[EquivalenceGroup]) -> EquivalenceGroup:
-    """The pods of groups that nothing tells apart as one group."""
+    """Merge groups that differ in nothing any more."""
     if len(groups) == 1:
         return groups[0]
     pods = sorted((pod for group in groups for pod in group.pods), key=scheduling_order)

@@ -75,7 +75,7 @@ class NodeFitRequest:
 class ExistingNode:
     """An existing or in-flight node as a scheduling pass finds it. What a pass places there is a `NodeAllocation`.
 
-    ``index``: the types of its pool, even if the pool sells no more of them: they tell what a node on its way may become.
+    ``index``: the types of its pool, even if the pool sells no more of them: an in-flight node may become one of them.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """What claims that have not launched may become (SCH-071 Beyond): the types they name, and what all of these have at least.
 
-Whatever can be had now plays no part: the provider may have begun to launch a type that is sold out since. Many claims in flight
+Current availability plays no part: the provider may have begun to launch a type that has sold out since. Many claims in flight
 are alike, so answers are remembered for the length of one decision.
 """
 

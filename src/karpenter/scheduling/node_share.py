@@ -38,7 +38,7 @@ from karpenter.scheduling.workload_exposure import has_host_affinity
 
 #: Smaller plans may be on one node.
 MIN_PLAN_PODS = 40
-#: How much more a plan may cost for the default share. docs/design/defaults.md tells what half of a plan saves instead.
+#: How much more a plan may cost for the default share. docs/design/defaults.md gives what half of a plan saves instead.
 MAX_SHARE_COST = 0.1
 #: The most pods on one node among plans that cost about the same, and how much more such a plan may cost.
 USUAL_PODS_PER_NODE, USUAL_EXTRA_COST = 60, 0.01

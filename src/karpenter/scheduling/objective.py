@@ -33,7 +33,7 @@ from karpenter.instancetypes.type_index import OfferingPrices
 from karpenter.model.shares import WHOLE, parse_share
 
 #: USD per hour: 20 GiB of root volume (0.08 USD per GiB and month), and 2 GB of images (0.045 USD per GB through a NAT gateway)
-#: over a node life of a day or two. docs/concepts/packing.md tells what other fees lead to.
+#: over a node life of a day or two. docs/concepts/packing.md describes the effect of other fees.
 NODE_FEE_PER_HOUR = 0.005
 #: USD: see above.
 COST_PER_INTERRUPTION = 1.0

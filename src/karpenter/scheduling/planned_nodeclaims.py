@@ -125,7 +125,7 @@ class _ClaimShapes:
         return self._annotations[name]
 
     def _overlay_annotations(self, index: TypeIndex, held: TypeSet) -> dict[str, str]:
-        """What tells a provider that scheduling did not go by its own prices and capacities (SCH-620)."""
+        """The annotations that inform a provider that scheduling used other prices and capacities than its own (SCH-620)."""
         if index not in self._overlaid:
             self._overlaid[index] = _overlaid_types(index.types)
         return {annotation: "true" for annotation, types in self._overlaid[index].items() if types & held}

@@ -3,8 +3,7 @@
 The cloud takes spot nodes away by type and zone, all of a kind at once. So of a NodePool's spot nodes, there and planned,
 no more than a share should be in one (type, zone). A planned claim is in that of its cheapest offering: that is what is going to
 be launched. Surplus claims lose the zone, or the cheapest types, so that the next cheapest offering is elsewhere. They keep at
-least ``MIN_TYPES_KEPT`` types, or all but one, stay spot, keep minValues, and become no more than ``MAX_PRICE_RATIO`` times as
-dear.
+least ``MIN_TYPES_KEPT`` types, or all but one, stay spot, keep minValues, and cost at most ``MAX_PRICE_RATIO`` times as much.
 
 Where there is no such way exposure gives way, and the plan says so. Deterministic: claims in their order, alternatives by price.
 """
@@ -28,7 +27,7 @@ from karpenter.state.state_node import StateNode
 MIN_TYPES_KEPT = 15
 #: So many types at most are given away, the cheapest first.
 MAX_TYPES_REMOVED = 6
-#: No claim becomes dearer than so many times its price.
+#: No claim costs more than this many times its original price.
 MAX_PRICE_RATIO = 1.25
 
 #: A type and a zone.
@@ -210,7 +209,7 @@ class _NodePoolSpot:
                 )
 
     def _price_ratio(self, at: int, ways: _Alternatives) -> float:
-        """By how much the claim becomes dearer at least, as a ratio."""
+        """The least price increase of the claim, as a ratio."""
         alternatives = ways.for_claim(self._claims[at])
         price = self._claims[at].price_per_hour
         if not alternatives:

@@ -132,7 +132,7 @@ class NodePoolSkipped:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """No node takes the pod; a what-if question asks no further."""
+    """No node takes the pod; a what-if question needs no further reason."""
 
     kind: ClassVar[str] = "no-room"
 

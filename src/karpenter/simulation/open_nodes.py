@@ -1,8 +1,8 @@
 """The nodes that are open to pods of one kind, known from one attempt to the next.
 
 Most attempts see a cluster in which few nodes have changed since the last attempt of a pod alike. A node that refused such a pod
-for want of room refuses it until it gains some: pods that come only take room away. So an attempt asks the nodes that gained
-room or changed since then, and those that were open. It is for pods that look at no other pods and use no host ports.
+for want of room refuses it until it gains some: pods that come only take room away. So an attempt checks the nodes that gained
+room or changed since then, and those that were open. It is for pods that have no constraints on other pods and use no host ports.
 """
 
 from __future__ import annotations

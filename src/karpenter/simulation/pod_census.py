@@ -115,7 +115,7 @@ class PodCensus:
             _add_count(refusals, node, by)
 
     def set_namespace(self, name: str, namespace: Namespace | None) -> None:
-        """Labels of a namespace, which namespace selectors read; counters that depend on them start afresh."""
+        """Labels of a namespace, which namespace selectors read; counters that depend on them are computed again."""
         labels = namespace.metadata.labels if namespace is not None else {}
         if self._namespaces.get(name, {}) != labels:
             self._counts = {

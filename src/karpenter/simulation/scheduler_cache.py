@@ -80,7 +80,7 @@ class SchedulerCache:
         self._open_nodes = OpenNodes(self._nodes)
 
     def change_count(self, pod_info: PodInfo) -> int:
-        """Counts the changes that may let this pod fit: more room, or any change for a pod that looks at others."""
+        """Counts the changes that may let this pod fit: more room, or any change for a pod with constraints on other pods."""
         return self._changes if pod_info.has_inter_pod_terms else self._capacity_changes
 
     def set_node(self, name: str, node: Node | None) -> None:

@@ -151,11 +151,11 @@ class SimulatedCluster:
             await self.kube.create(_KIND_BY_TYPE[type(wire)], wire)
 
     def set_absent_controllers(self, replicas_of: Callable[[str], int | None]) -> None:
-        """Tell disruption budgets what controllers of pods are set to that are not in the API server, by their uid."""
+        """Register workloads that are not in the API server, by uid, with their replicas, for disruption budgets."""
         self._workloads.absent_controllers = replicas_of
 
     async def scale(self, deployment: str, replicas: int, namespace: str = "default") -> None:
-        """Tell a Deployment how many pods it wants. Raises ``NotFound``."""
+        """Set the replicas of a Deployment. Raises ``NotFound``."""
         await self.kube.patch(kinds.DEPLOYMENT, deployment, {"spec": {"replicas": replicas}}, namespace)
 
     async def interrupt(self, instance: SimulatedInstance) -> None:

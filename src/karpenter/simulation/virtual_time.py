@@ -239,7 +239,7 @@ def run_virtual(main: Main[T], start: datetime) -> T:
 
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Nearly all objects of a run go by reference count, and each search for cycles looks at the whole cluster."""
+    """Reference counts free nearly all objects of a run, and each search for cycles traverses the whole cluster."""
     thresholds = gc.get_threshold()
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION, *thresholds[1:])
     try:

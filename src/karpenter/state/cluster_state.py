@@ -46,7 +46,7 @@ class ClusterState:
     def __init__(self, on_invalid_object: InvalidObjectHandler = lambda _kind, _name, _why: None) -> None:
         self._on_invalid_object = on_invalid_object
         self._volumes = VolumeIndex()
-        #: Which pods are of use together only; its objects are fed by their watchers.
+        #: The gangs; their watch handlers update it.
         self.gangs = GangIndex(self._count_watched_change)
         #: Which pods count as pending before the scheduler has tried them.
         self.untried_pods = UntriedPods()
@@ -380,7 +380,7 @@ class ClusterState:
         return self._sleeping_pools
 
     def set_sleeping_pools(self, sleeping: Mapping[str, PoolSleep]) -> bool:
-        """Set which NodePools sleep; whether that is news."""
+        """Set which NodePools sleep; returns whether that changed."""
         is_news = dict(sleeping) != dict(self._sleeping_pools)
         if is_news:
             self._sleeping_pools = dict(sleeping)

@@ -1,4 +1,4 @@
-"""Gangs: pods that are of use together only. Which gang a pod names, and what a decision knows of a gang."""
+"""Gangs: pods that must be scheduled together or not at all. Which gang a pod names, and what a decision knows of a gang."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What nodes teach about their instance types: the slices of a node stand for those of nodes to come (SCH-784 Beyond).
+"""Devices of instance types, learned from their nodes: the slices of a node stand for those of nodes to come (SCH-784 Beyond).
 
-Karpenter knows the devices of a type from its provider alone. Most providers know none, but as soon as one node of a type has
+Karpenter gets the devices of a type from its provider alone. Most providers report none, but as soon as one node of a type has
 published its devices, the next one will have the same.
 """
 

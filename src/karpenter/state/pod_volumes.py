@@ -7,7 +7,7 @@ snapshot, which is free while nothing changes and otherwise costs one copy of a 
 Deliberately left to kube-scheduler, because no rule keeps the pod from running elsewhere:
 
 * A ReadWriteOnce claim in use on another node: only attaching may have to wait.
-* Zones of disks that a pod uses without a claim: only the cloud knows them. They do count as attachments.
+* Zones of disks that a pod uses without a claim: only the cloud provider has them. They do count as attachments.
 """
 
 from __future__ import annotations

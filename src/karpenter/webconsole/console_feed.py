@@ -87,7 +87,7 @@ class ConsoleFeed:
         #: The assessment that the document was made with.
         self._shown = self._assessment
         self._changed = asyncio.Condition()
-        #: Counts what there was to tell.
+        #: Increased with every change that streams have to send.
         self._version = 0
         self._is_over = False
         self._asked_at = 0.0
@@ -211,7 +211,7 @@ class ConsoleFeed:
                 yield None
 
     async def _has_changed_since(self, version: int) -> bool:
-        """Wait for news; False where none came for a while."""
+        """Wait for a new version; False if none came for a while."""
         try:
             async with asyncio.timeout(_KEEP_ALIVE_SECONDS), self._changed:
                 await self._changed.wait_for(lambda: self._version != version)

@@ -134,7 +134,7 @@ class KubernetesAccess:
         self._namespace_rights: OrderedDict[bytes, _NamespaceRights] = OrderedDict()
 
     def refused(self, request: Request) -> Refusal | None:
-        """The page itself tells nothing."""
+        """The page itself contains no data."""
         return None
 
     async def viewer(self, request: Request) -> Viewer | Refusal:

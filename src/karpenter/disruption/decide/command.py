@@ -194,7 +194,7 @@ class Command:
 class PendingCommand:
     """What a later decision needs to know of a consolidation command that is due for validation (DIS-272).
 
-    It names nodes by key and pods by uid: the later decision looks at them as they are in its own snapshot. ``replacements``
+    It names nodes by key and pods by uid: the later decision reads their state from its own snapshot. ``replacements``
     are without their pods. ``planned_nodes``: by uid of a pod, the node or replacement it was planned on.
     """
 

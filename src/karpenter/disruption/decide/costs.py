@@ -45,7 +45,7 @@ class NodePrices:
         self._cache: dict[tuple[str, str, str, str, str], float | None] = {}
 
     def price_per_hour(self, state_node: StateNode) -> float | None:
-        """USD per hour, whether or not that offering can be had now; None where type, offering or price are not known.
+        """USD per hour, whether or not that offering is available now; None if type, offering or price are unknown.
 
         Of several reservations the node's own counts, the first where it names none.
         """

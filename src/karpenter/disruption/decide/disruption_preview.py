@@ -1,6 +1,6 @@
 """A preview of disruption for users outside the controller: what would happen now, and what only budgets hold back.
 
-The controller knows things that objects do not show. The preview derives them from objects and time, and reports what it assumed:
+The controller has state that is not in the objects. The preview derives it from objects and time, and reports its assumptions:
 that ``consolidateAfter`` is over although no condition says so yet, that a node with the disruption taint is about to be deleted,
 and that pending pods go where the next scheduling pass places them.
 """

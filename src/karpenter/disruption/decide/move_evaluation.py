@@ -177,7 +177,7 @@ class MoveEvaluator:
         if len(candidates) == 1:
             return None
         other = without_same_types(candidates, cheaper)
-        # CPU beyond the baseline, which is not known here, makes a move only dearer.
+        # CPU beyond the baseline, which is not known here, only adds to the cost of a move.
         if self.scoring.are_approved(self.scoring.scores(candidates, other.price_per_hour)):
             return None
         rejection = MoveRejection(SavingTooSmall(0.0, self.scoring.minimum_saving(candidates)))

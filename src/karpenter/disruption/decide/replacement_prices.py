@@ -137,7 +137,7 @@ def _spot_to_spot(replacement: CheaperReplacement) -> CheaperReplacement | MoveR
 
 
 def _single_capacity_type(claim: SchedulingNodeClaim) -> SchedulingNodeClaim | None:
-    """Spot only where it may be spot, so that missing spot capacity fails instead of buying what is dearer (DIS-182).
+    """Spot only where it may be spot, so that missing spot capacity fails instead of buying a more expensive node (DIS-182).
 
     None where that leaves too few types for minValues.
     """
@@ -159,7 +159,7 @@ def _narrowed(claim: SchedulingNodeClaim, to: Requirements) -> SchedulingNodeCla
 
 
 def _types_available_as(claim: SchedulingNodeClaim, kind: Requirements) -> TypeSet:
-    """Those of the claim's types that can be had so."""
+    """The claim's types that are available under these requirements."""
     if not claim.requirements.requirement_for(labels.CAPACITY_TYPE).has_intersection(
         kind.requirement_for(labels.CAPACITY_TYPE)
     ):

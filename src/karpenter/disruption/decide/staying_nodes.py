@@ -1,7 +1,7 @@
-"""Why single nodes stay, known for all nodes that are like one that was asked about.
+"""Why single nodes stay; an answer for one node holds for all equal nodes.
 
 What keeps a node depends on where its pods would go, on its price and on what disrupting it costs. In a large cluster most
-nodes are alike in all of that, so the search asks once for each kind of node instead of once for each node. Whether a move of
+nodes are alike in all of that, so the search evaluates each kind of node once instead of each node. Whether a move of
 a node failed before is not kept here, and neither are moves that are made.
 """
 

@@ -210,7 +210,7 @@ class SqsApi(Protocol):
         """Up to ten messages, waiting up to 20 s for the first (AWS-640)."""
 
     async def delete_message(self, url: str, receipt_handle: str) -> None:
-        """A message is dealt with."""
+        """Delete a handled message."""
 
 
 class EksApi(Protocol):

@@ -18,7 +18,7 @@ _MESSAGE_LABELS = ("message_type",)
 
 
 class SdkMetrics:
-    """Requests to AWS. A request is what the product asks for; each time it goes over the wire is an attempt."""
+    """Requests to AWS. One request may take several attempts; each HTTP call is an attempt."""
 
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry

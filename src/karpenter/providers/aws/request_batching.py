@@ -30,7 +30,7 @@ MAX_CONCURRENT_BATCHES = 100
 
 @dataclass(frozen=True)
 class RequestBatchWindow:
-    """When a window closes: after so long without news, after so long at all, at so many requests."""
+    """When a window closes: after this long without a new request, after this long in total, at this many requests."""
 
     idle_seconds: float
     maximum_seconds: float = 1.0

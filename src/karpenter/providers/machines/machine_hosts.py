@@ -58,7 +58,7 @@ def host_labels(host: MachineHost) -> Mapping[str, str]:
 
 
 def _type_name(host: MachineHost, own: Mapping[str, str]) -> str:
-    """Cores, memory and architecture; whatever else tells hosts apart is in a digest."""
+    """Cores, memory and architecture; a digest covers all other differences between hosts."""
     amounts = res.parse_resources(host.capacity)
     cores, gib = amounts.get("cpu", 0) / 1000, amounts.get("memory", 0) / 1000 / 2**30
     rest = _shape(host, own)
@@ -78,7 +78,7 @@ def _offering_key(host: MachineHost) -> _OfferingKey:
 
 
 def instance_types(class_name: str, hosts: Iterable[MachineHost], busy: Collection[str]) -> tuple[InstanceType, ...]:
-    """What can be had of the hosts of a class. ``busy``: hosts in use, and that did not come up. Raises ``ValueError``."""
+    """The available hosts of a class. ``busy``: hosts in use, and that did not come up. Raises ``ValueError``."""
     by_type: dict[str, list[MachineHost]] = {}
     free: Counter[tuple[str, str, str]] = Counter()
     for host in hosts:

@@ -145,8 +145,8 @@ class MachineProvider:
     async def create(self, claim: NodeClaim) -> Instance:
         """Power on the claim's host: the one it has, or the cheapest that suits.
 
-        After a host that does not come up comes the next, for a bounded time. The host may have come up all the same: it stays in
-        use, terminating, until garbage collection has seen it off.
+        After a host that does not come up comes the next, for a bounded time. The host may have come up nevertheless. It stays in
+        use, terminating, until garbage collection has found it off.
         """
         give_up_at = self._clock.now() + _MAX_CREATE
         failed: list[str] = []

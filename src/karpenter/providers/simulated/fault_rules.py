@@ -1,8 +1,8 @@
 """Scripted trouble, so that users can rehearse what a cloud does on its bad days (OPS-269).
 
 A script is a YAML or JSON file of rules. Rules are tried in order; a rule with a ``count`` is used up after that many
-launches. Everything that befalls an instance later (never registering, getting lost, being interrupted) is decided at its
-launch and stored with it, so a restart of the controller neither repeats nor forgets it. Counts start anew with the process.
+launches. All later faults of an instance (never registering, getting lost, being interrupted) are decided at its launch and
+stored with it, so a restart of the controller neither repeats nor loses them. Counts start at zero with each process.
 
     insufficientCapacity:
       - {instanceType: "m5.*", zone: us-east-1a, capacityType: spot, count: 3}
@@ -90,7 +90,7 @@ class RegistrationRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LostRule(FaultRule, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The instance dies ``after`` its launch, without warning."""
+    """The instance disappears ``after`` its launch, without warning."""
 
     after: str
 
@@ -113,7 +113,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ScheduledFaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is going to befall one instance, in seconds since its launch; None where nothing is."""
+    """The scheduled faults of one instance, in seconds since its launch; None where there is none."""
 
     registration_seconds: float | None = 0.0
     lost_seconds: float | None = None
@@ -134,7 +134,7 @@ class LaunchFaults(Protocol):
         """The refusal the cloud answers with, if any."""
 
     def schedule_faults(self, launch: SimulatedLaunch, registration_delay: timedelta) -> ScheduledFaults:
-        """What befalls the instance. ``registration_delay`` is what its class says."""
+        """The faults of the instance. ``registration_delay`` is that of its class."""
 
 
 @dataclass
@@ -153,7 +153,7 @@ class FaultInjector:
         return self._use_rule(self.faults.launch_errors, launch)
 
     def schedule_faults(self, launch: SimulatedLaunch, registration_delay: timedelta) -> ScheduledFaults:
-        """What befalls the instance; uses the rules. ``registration_delay`` is what its class says."""
+        """The faults of the instance; uses up the rules. ``registration_delay`` is that of its class."""
         registration = self._use_rule(self.faults.registration, launch)
         lost = self._use_rule(self.faults.lost, launch)
         interruption = self._use_rule(self.faults.interruptions, launch)

@@ -120,7 +120,7 @@ class SimulatedNodes:
         )
 
     def faults(self) -> list[KubeError]:
-        """Why the watches bring no news now; those of a shared informer are its owner's."""
+        """Why the watches deliver no events now; the faults of a shared informer are reported by its owner."""
         return [watch.fault for watch in self._watches if watch.fault is not None]
 
     async def run(self, shared: Informer[Pod] | None = None) -> None:
@@ -155,7 +155,7 @@ class SimulatedNodes:
             self._pods = pods
             pods.subscribe(self._on_shared_pod)
 
-    # What watches tell.
+    # Watch handlers.
 
     def _on_instance(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         name = (new or old or ConfigMap()).metadata.name

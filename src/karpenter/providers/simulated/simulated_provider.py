@@ -215,14 +215,15 @@ class SimulatedProvider:
         return tuple([record.provider_id for record in orphans if await self._terminate(record, now)])
 
     async def _claim_exists(self) -> Callable[[SimulatedInstance], bool]:
-        """Tells whether an instance's claim is there. A claim that cannot be read is: it keeps every instance of its name."""
+        """Whether an instance's claim exists. A claim that does not decode counts as existing and keeps every instance of its
+        name."""
         try:
             claims = await self._kube.list(NODE_CLAIM)
         except KubeError as error:
             raise ProviderError(f"listing claims, {error}") from error
         readable = {claim.metadata.uid for claim in claims.items}
         unreadable = {claim.name for claim in claims.undecodable}
-        # One without even a name may be anybody's.
+        # One without even a name may belong to any instance.
         return lambda record: record.claim_uid in readable or not unreadable.isdisjoint((record.claim_name, ""))
 
     async def _terminate(self, record: SimulatedInstance, now: datetime) -> bool:
@@ -269,7 +270,7 @@ class SimulatedProvider:
     def _launchable(
         self, claim: NodeClaim, availability: _Availability
     ) -> Iterator[simulated_offerings.SimulatedOffering]:
-        """What the claim may be given, in the order of launches; only as many as are asked for are looked at."""
+        """What the claim may be given, in the order of launches; only as many as requested are evaluated."""
         requests = simulated_offerings.claim_requests(claim)
         for _, equal in groupby(self._compatible.of(claim), key=_price_and_type):
             fitting = [

@@ -179,7 +179,7 @@ class TypeDevices:
         return {**{self._names[each]: _amount(host, free, each) for each in self._filters}, **backed}
 
     def device_backed(self, index: TypeIndex, types: TypeSet) -> frozenset[str]:
-        """Extended resources that some of the types have as devices: no node will tell how much it has of these."""
+        """Extended resources that some of the types have as devices: no node reports these in its capacity."""
         if not self.extended_resources:
             return self.extended_resources
         native = [self.states_of(index.types[position]).host.native_resources for position in members(types)]
@@ -230,7 +230,7 @@ def _as_alternative(device_filter: DeviceFilter) -> DeviceAlternative:
 
 
 def _amount(host: DeviceHost, free: int, device_filter: DeviceFilter) -> int:
-    """How many of the devices a filter selects can be had at once, at most."""
+    """The largest number of devices selected by a filter that can be allocated at once."""
     takable = host.takable(_as_alternative(device_filter)) & free
     if takable & host.shareable:
         return _ENDLESS

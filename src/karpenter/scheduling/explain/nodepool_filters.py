@@ -222,7 +222,7 @@ class NodePoolFilters:
                     yield _constant_filter(types, HostPortTaken(port, taken, daemon.name))
 
     def _device_filters(self) -> Iterator[TypeFilter]:
-        """Types whose devices are enough in number, and cannot meet the claims all the same."""
+        """Types with enough devices that nevertheless cannot satisfy the claims."""
         demand, devices = self._subject.signature.device_demand, self._subject.devices
         if demand is None or devices is None:
             return

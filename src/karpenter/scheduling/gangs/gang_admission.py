@@ -215,7 +215,7 @@ class _GangAdmission:
         return self._plans[key]
 
     def _trial(self, served: Served) -> _Plan:
-        """A plan that only tells whether these gangs fit: the final one if it is known, else one without a search."""
+        """A plan that only shows whether these gangs fit: the final one if it is known, else one without a search."""
         key = _plan_key(served)
         if key in self._plans or not self._plans:
             return self._plan(served)

@@ -188,7 +188,7 @@ def nodepool_labels(pool: NodePool) -> dict[str, str]:
 
 
 def nodepool_requirements(pool: NodePool) -> Requirements:
-    """The pool's requirements with its labels and the two that only DaemonSets look at (SCH-120)."""
+    """The pool's requirements with its labels and the two that only DaemonSets select by (SCH-120)."""
     simulated = (requirement(key, Op.IN, ("true",)) for key in sorted(labels.SIMULATION_ONLY))
     own = Requirements((*requirements_from_wire(pool.spec.template.spec.requirements).values(), *simulated))
     return own.intersect(requirements_from_labels(nodepool_labels(pool)))

@@ -147,7 +147,7 @@ class ClaimGrowth:
 
 
 def right_sized(claim: SchedulingNodeClaim, fill_cache: FillCache) -> SchedulingNodeClaim:
-    """The claim with every type that holds its pods; the cheapest is at most as dear as the one it was filled for."""
+    """The claim with every type that holds its pods; the cheapest costs at most as much as the one it was filled for."""
     total = fill_cache.requests_of(claim.contents)
     held = fill_cache.types_holding(claim.template, total, claim.contents, claim.types)
     return replace(claim, types=held, requests=total)

@@ -4,8 +4,8 @@ So is each reservation and each stock: they limit the number of nodes that are b
 
 Packings that fill one node after another meet a limit when it is used up. Here every set of pods that may share a node is a
 column, once for each type worth reserving: a claim reserves the largest type it keeps, so a cheaper type that takes more of the
-limits and a dearer one that takes less are different columns. The program serves as many pods as limits allow, of such packings
-takes the one with the fewest pods below the weight they could have, and of those the cheapest.
+limits and a more expensive one that takes less are different columns. The program serves as many pods as limits allow, of such
+packings takes the one with the fewest pods below the weight they could have, and of those the cheapest.
 
 It is tried where limits leave pods out, or make the cheapest packing impossible. The work grows with the sets of pods, so it is
 done for up to `MAX_SETS` of them (eight different pods, two groups of fifteen) and `MAX_WORK` columns times pods. That takes

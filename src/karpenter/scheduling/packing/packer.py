@@ -73,7 +73,7 @@ _ClaimChoice = Callable[[int, PurchaseOption, TypeSet, PackingState], Scheduling
 
 
 class Packer:
-    """Packs one set of demands, in the order of SCH-231; every call starts afresh.
+    """Packs one set of demands, in the order of SCH-231; calls are independent.
 
     ``relax_min_values``: policy BestEffort (SCH-364).
     """
@@ -315,7 +315,7 @@ class Packer:
         )
 
     def _claims_for(self, seed: int, state: PackingState, choose: _ClaimChoice) -> list[SchedulingNodeClaim]:
-        """Claims for the pods of one demand, as long as any can be had."""
+        """Claims for the pods of one demand, until no further claim is possible."""
         claims: list[SchedulingNodeClaim] = []
         while state.pods_left[seed] and state.can_be_first(seed):
             state.collect_joining()

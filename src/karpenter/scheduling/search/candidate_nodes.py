@@ -213,7 +213,7 @@ def _rows_of_channel(
 ) -> CandidateRows:
     """The candidate nodes of one channel, those beaten by others left out. ``options``: by the number of their signature.
 
-    ``capacities`` are those of the channel's types. Labels that neither types nor offerings fix are not looked at.
+    ``capacities`` are those of the channel's types. Labels that neither types nor offerings fix are ignored.
     """
     template = next(iter(options.values())).template
     index = template.index

@@ -42,7 +42,7 @@ from karpenter.scheduling.search.linear_program import (
 MAX_ROUNDS, MAX_NEW_COLUMNS, DUAL_SMOOTHING = 40, 64, 0.5
 #: Partial contents in one step: of pricing, which then looks on at the most promising, and of the enumeration, which gives up.
 MAX_PARTIAL_PRICED, MAX_PARTIAL_ENUMERATED = 2_000, 20_000
-#: After so many rounds that could not look at all partial contents nothing will be proven.
+#: After this many rounds that could not enumerate all partial contents, no proof is attempted any more.
 MAX_INCOMPLETE_ROUNDS = 8
 #: Roundings of the linear program.
 MAX_ROUNDINGS = 3
@@ -258,7 +258,7 @@ class _ColumnPricing:
         return Cover(chosen, float(sum(chosen.costs.tolist())), bound=-inf)
 
     def _missing(self, priced_by: FloatArray, duals: FloatArray) -> tuple[NodeColumns, bool]:
-        """Columns that such values of pods show and the duals confirm, and whether all contents were looked at."""
+        """Columns that such values of pods show and the duals confirm, and whether all contents were enumerated."""
         columns, is_complete = _Contents(self._problem, priced_by).most_promising(MAX_PARTIAL_PRICED)
         self._incomplete_rounds += not is_complete
         values = values_of_contents(columns.contents, duals)

@@ -1,4 +1,4 @@
-"""Linear programs, solved by HiGHS: the one place that knows the solver.
+"""Linear programs, solved by HiGHS: the only module that uses the solver.
 
 One thread for a program, no clock, no randomness: the same program gives the same answer wherever the same wheel runs. The
 solver does not hold the interpreter's lock, so it may run beside other work (`BackgroundCosts`). It is loaded
@@ -93,7 +93,7 @@ def solve_linear_program(
 def solve_for_cost(
     costs: FloatArray, columns: SparseColumns, lower: FloatArray, upper: FloatArray
 ) -> LinearSolution | None:
-    """The same where only the least cost is asked for: any of equally good solutions, as fast as one can be had."""
+    """The same where only the least cost is asked for: any of equally good solutions, whichever is found first."""
     return _run_solver(_solver_for_cost(costs, columns, lower, upper))
 
 

@@ -380,7 +380,7 @@ def _resource_values(
 
 
 def _promising_bin_types(promise: FloatArray, prices: FloatArray, admits: BoolArray, sensible: float) -> list[int]:
-    """Bin types worth trying: of those that promise well and are not too dear all sizes, small ones closer together.
+    """Bin types worth trying: all sizes of those with good and not too expensive offers, small sizes closer together.
 
     For every group at least a few it may use are among them.
     """

@@ -121,7 +121,7 @@ class DomainPlacement:
         ]
 
     def request_next(self, combinations: Sequence[DomainCombination], pods: list[Pod]) -> bool:
-        """Request new nodes for the next pods in the least occupied, then cheapest combination; False where none can be had."""
+        """Request new nodes for the next pods in the least occupied, then cheapest combination; False if there is none."""
         open_groups = {
             combination: option_group
             for combination in combinations

@@ -138,7 +138,7 @@ class TopologyGroups:
         return bool(self._groups)
 
     def add_terms(self, required: Iterable[TopologyTerm], preferred: Iterable[TopologyTerm]) -> None:
-        """Bring the terms of a class into play. All classes do so before anybody is asked about."""
+        """Add the terms of a pod class. The terms of all classes are added before the first membership is computed."""
         for term in required:
             self._add_term(term).required = True
         for term in preferred:

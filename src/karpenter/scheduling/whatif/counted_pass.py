@@ -1,4 +1,4 @@
-"""A scheduling pass in counts: over pods that need room alone it tells what `SchedulingPass` would, without a list of pods.
+"""A scheduling pass in counts: for pods that need room alone it gives the result of `SchedulingPass`, without a list of pods.
 
 Most what-if questions end at a price limit, or because not all pods find room. For that it does not matter which pods go where,
 only how many of each group. The steps and their order are those of `SchedulingPass`; a property compares both.

@@ -3,7 +3,7 @@
 Where pods need nothing of other pods, a pass over them depends on little: on how many there are of each kind, on the nodes that
 have room for one of them, in the order they are tried, and on what can be bought. So what follows from its result outlives the
 decision: as long as nothing of that changes it is the same, whatever happens on other nodes. Many nodes have pods of the same
-kinds, so one pass tells it for all of them.
+kinds, so one pass gives the answer for all of them.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def _host(node: ExistingNode, first_pod: PodPosition | None = None) -> Host:
 
 
 def node_content(node: ExistingNode) -> tuple[object, ...]:
-    """All that a pass reads of a node for pods that need room alone, and that its facts tell.
+    """All that a pass reads of a node for pods that need room alone, and that its facts depend on.
 
-    Instance types and DaemonSets are read through what is free and possible; facts are forgotten when types change.
+    Instance types and DaemonSets are read through what is free and possible; facts are dropped when types change.
     """
     view = node.view
     return (

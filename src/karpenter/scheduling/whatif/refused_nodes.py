@@ -48,7 +48,7 @@ class RefusedOptions:
 
 
 def _sells_all(option: PurchaseOption, refused: Requirements) -> bool:
-    """Whether every type of the option can be had so, whatever else is on the node."""
+    """Whether every type of the option is available in the refused way, whatever else is on the node."""
     asked = option.requirements
     if option.reservation is not None or any(each.min_values is not None for each in asked.values()):
         return False

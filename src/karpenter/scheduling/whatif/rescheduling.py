@@ -188,7 +188,7 @@ class ReschedulingBase:
         return None if is_limited and facts.demands else unready_hosts(self._movers(question.pods), facts)
 
     def known_new_nodes(self, question: WhatIf) -> NewNodes | None:
-        """The new nodes that `reschedule` comes to, if an earlier plan for the same needs tells. All pods get places then."""
+        """The new nodes of `reschedule`, if an earlier plan for the same needs gives them. All pods are placed then."""
         needs = self._needs(question)
         return None if needs is None else self._preparation.prepared.memory.known_new_nodes(needs)
 
@@ -235,7 +235,7 @@ class ReschedulingBase:
         return price
 
     def may_fit_on(self, question: WhatIf, keys: frozenset[str]) -> bool:
-        """Whether one of these nodes could take one of the pods, as far as room tells."""
+        """Whether one of these nodes could take one of the pods, judged by free room alone."""
         movers = self._movers(question.pods)
         return movers.have_topology or bool(self._room_facts.with_room_for(movers) & self._nodes.known_set(keys))
 

@@ -4,8 +4,8 @@ A dependent goes when none of its owners is left; while one is, only the referen
 deleted in the foreground stays until every dependent that blocks it has gone; one that is deleted as an orphan's parent lets
 go of its dependents first. All of it happens within the call that causes it.
 
-An owner that dies is remembered for a while, so that an object which names it later is collected as well. An owner this server
-has never seen counts as alive, other than on a cluster: what is loaded here may be a part of something larger.
+The uid of a deleted owner is kept for a while, so that an object which names it later is collected as well. Unlike on a cluster,
+an owner this server has never stored counts as existing: the loaded objects may be a part of a larger cluster.
 """
 
 from __future__ import annotations

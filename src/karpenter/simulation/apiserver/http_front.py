@@ -4,7 +4,7 @@ The path of a call is parsed into an ``ApiRequest``, for which a table has a han
 object. Answers are JSON; bodies may be JSON, YAML or, for what command lines send so, protobuf.
 
 Differences from a real server, all on purpose: every user may do everything, server-side apply is create-or-merge without field
-ownership, strategic merge knows the lists of ``patch_formats`` only, field validation is ignored, dry runs are refused.
+ownership, strategic merge supports the lists of ``patch_formats`` only, and field validation is ignored.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ class MemoryServer:
         return self.delete_entry(entry, options)
 
     def delete_entry(self, entry: StoredEntry, options: DeleteOptions) -> StoredEntry:
-        """As ``delete``, for an object at hand and whatever its version. Preconditions are not looked at."""
+        """As ``delete``, for an object at hand and whatever its version. Preconditions are not checked."""
         old = entry.decoded()
         body = object_deletion.mark_deleted(entry.resource, old, options, self.clock.now())
         if entry.resource.kind.name == "Namespace":

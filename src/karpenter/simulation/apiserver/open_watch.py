@@ -64,7 +64,7 @@ class OpenWatch:
             yield WatchNotification(WatchEventType.BOOKMARK, due)
 
     def progress_bookmark(self, version: int) -> WatchNotification | None:
-        """A bookmark of ``version``, the latest there is; None when there is something else to tell or nothing has moved."""
+        """A bookmark of ``version``, the latest there is; None when other events are waiting or the version has not changed."""
         if not self._is_open or self._position < self._log.end_position or version <= self._last_version:
             return None
         self._last_version = version

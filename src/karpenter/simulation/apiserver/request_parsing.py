@@ -1,6 +1,6 @@
 """What a request asks for, read once: the object, the parameters of lists and deletions, the body.
 
-Everything here refuses as a real server does, in its words, so that the handlers of ``kube.serve`` deal with sense only.
+Malformed requests are refused with a real server's messages, so that the handlers get valid requests only.
 """
 
 from __future__ import annotations

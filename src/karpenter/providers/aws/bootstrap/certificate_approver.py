@@ -1,4 +1,4 @@
-"""Approves serving certificates of kubelets on our instances (AWS-937): the controller, and the rules it asks, which are pure.
+"""Approves serving certificates of kubelets on our instances (AWS-937): the controller, and its rules, which are pure functions.
 
 Kubernetes approves none of them by itself, since it cannot know which names and addresses a node has
 (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/#client-and-serving-certificates).

@@ -362,7 +362,7 @@ async def _role_findings(subject: DoctorSubject, name: str) -> list[DoctorFindin
 
 
 class _ClusterMapping(NamedTuple):
-    """By what the cluster knows a role, empty where by nothing; and whether it has access entries at all."""
+    """How the cluster authorizes a role, empty if it does not; and whether it has access entries at all."""
 
     known_by: str = ""
     has_access_entries: bool = True
@@ -385,7 +385,7 @@ def _access_entry_fix(subject: DoctorSubject, arn: str) -> str:
 
 
 def _aws_auth_fix(subject: DoctorSubject, arn: str) -> str:
-    """A cluster of authentication mode CONFIG_MAP knows roles by the ConfigMap alone."""
+    """A cluster of authentication mode CONFIG_MAP authorizes roles by the ConfigMap alone."""
     return (
         account_checks.command_to_add(subject.aws_auth, arn)
         or f"add {arn} to mapRoles of ConfigMap kube-system/aws-auth"

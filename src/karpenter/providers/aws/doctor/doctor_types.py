@@ -55,7 +55,7 @@ class DoctorCheck:
 
 @dataclass(frozen=True)
 class DoctorSubject:
-    """Everything checks go by.
+    """The input of the checks.
 
     ``principal`` is the ARN of the role whose permissions count. ``aws_auth`` is the text of ``mapRoles`` in ConfigMap
     kube-system/aws-auth; None where it cannot be read. ``classes`` and ``pools`` come from manifests or the cluster.

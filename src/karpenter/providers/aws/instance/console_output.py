@@ -49,7 +49,7 @@ def masked_tail(output: str) -> str:
     """The last lines of a console output, long ones cut, with every secret replaced by ``[masked]``."""
     text = output.replace("\r\n", "\n")
     if len(text) > _MAX_SEARCHED:
-        # Without the first line that is left: its secret may have lost what tells it is one.
+        # Without the first remaining line: a secret in it may have lost the prefix that identifies it as one.
         text = text[-_MAX_SEARCHED:].partition("\n")[2]
     lines = [shorten(line.strip(), _MAX_LINE_LENGTH) for line in masked(_TERMINAL_CODES.sub("", text)).splitlines()]
     tail: list[str] = []

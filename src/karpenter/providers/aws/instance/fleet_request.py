@@ -113,8 +113,8 @@ def _configs(plan: LaunchPlan, subnets: SubnetChoice) -> Iterator[FleetTemplate]
 def _offerings_within_limit(plan: LaunchPlan, subnets: SubnetChoice) -> frozenset[tuple[str, LaunchOffering]]:
     """The offerings a request has room for: every type's cheapest zone before any type's second, and so on.
 
-    So the limit costs the dear zones of types that are there anyway, not the choice between types. Where zones cost the same,
-    types begin with different ones; else the limit would leave one zone, the first by name.
+    So the limit drops the expensive zones of types that are included anyway, and keeps the choice between types. Where zones cost
+    the same, types begin with different ones; else the limit would leave one zone, the first by name.
     """
     by_type: dict[str, list[tuple[str, LaunchOffering]]] = {}
     for template_plan in plan.templates:

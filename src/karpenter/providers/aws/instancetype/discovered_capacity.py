@@ -64,7 +64,9 @@ class DiscoveredCapacity:
         return entry.memory_bytes if entry is not None and entry.until > self._clock.now() else None
 
     def record(self, instance_type: str, images: str, memory_bytes: int) -> bool:
-        """A node has this much. Whether that is news; more than is known never is, the same confirms it."""
+        """Record the memory of a node; returns whether the known value changed. A larger value is ignored, an equal one confirms
+        it.
+        """
         current = self.memory_bytes(instance_type, images)
         if memory_bytes <= 0 or (current is not None and memory_bytes > current):
             return False
@@ -101,7 +103,7 @@ class CapacityLearner:
         self._ami_for = ami_for
 
     def learn(self, node: Node, claim: NodeClaim, instance_type: InstanceType, amis: Sequence[AMI]) -> bool:
-        """Learn the memory of a registered Node, and say whether that is news.
+        """Learn the memory of a registered Node; returns whether the known value changed.
 
         ``amis`` are those of the claim's class now. Nothing is learned from an instance whose image the class would not use for
         the type any more (AWS-316).

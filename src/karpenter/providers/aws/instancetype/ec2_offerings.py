@@ -272,7 +272,7 @@ class UnavailableOfferings:
         return min(2 * past.ttl, MAX_UNAVAILABLE_TTL)
 
     def mark_capacity_type_unavailable(self, capacity_type: str) -> None:
-        """Nothing of this capacity type can be had now (AWS-377)."""
+        """No offering of this capacity type is available now (AWS-377)."""
         self._mark_common(self._capacity_types, capacity_type)
 
     def mark_subnet_unavailable(self, subnet_id: str) -> None:

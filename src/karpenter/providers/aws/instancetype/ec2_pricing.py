@@ -32,7 +32,7 @@ def packaged_on_demand_prices(region: str) -> dict[str, float]:
     """On-demand prices until the price list is read (AWS-367); none where they would be in another currency.
 
     They are those of the region where packaged data has them, else those of us-east-1, which are right in order of magnitude. In
-    another currency they would be wrong by a factor of ten, and hide spot offerings that seem dearer.
+    another currency they would be wrong by a factor of ten, and hide spot offerings that seem more expensive.
     """
     if partition_of(region).currency != ec2_catalog.PRICE_CURRENCY:
         return {}

@@ -128,7 +128,7 @@ class _TypeEntry:
 
 @dataclass
 class _TypeList:
-    """The list of all classes with the same terms; ``types_version`` and ``offering_version`` tell whether it still holds."""
+    """The list of all classes with the same terms; ``types_version`` and ``offering_version`` show whether it is still valid."""
 
     terms: NodeClassTerms
     entries: dict[str, _TypeEntry] = field(default_factory=dict)

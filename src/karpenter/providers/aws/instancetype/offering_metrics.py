@@ -1,6 +1,6 @@
 """Gauges about what is for sale (AWS-780 to AWS-782, AWS-790), and what of it is not used.
 
-There are thousands of series, so they are not updated one by one: once a minute the lists of all pools are looked at, and the
+There are thousands of series, so they are not updated one by one: once a minute the lists of all pools are checked, and the
 first scrape after one of them changed sums them up. Every scrape renders the text from the sums.
 """
 

@@ -52,7 +52,7 @@ class InterruptionQueueController:
         self._url = ""
 
     async def reconcile(self) -> float:
-        """Wait for messages, up to twenty seconds, and deal with them side by side; 0: the next round may begin at once.
+        """Wait for messages, up to twenty seconds, and handle them concurrently; 0: the next round may begin at once.
 
         Raises ``ProviderError`` where the queue cannot be reached, and what the first message that failed raised, once all others
         are dealt with.
@@ -241,9 +241,9 @@ class ZonalShiftController:
             _log.error("failed hydrating zonal shifts", error=str(error))
 
     async def reconcile(self) -> float:
-        """Ask, and tell NodePools what has changed for them; seconds until the next round. Raises ``ProviderError``.
+        """Query EC2 and pass changes on to the NodePools; returns the seconds until the next round. Raises ``ProviderError``.
 
-        After a fault what was known stays.
+        After an error the known state is kept.
         """
         await self._read()
         self._record_changes()

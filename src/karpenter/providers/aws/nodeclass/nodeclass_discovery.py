@@ -115,7 +115,7 @@ class SubnetReconciler:
                 condition_false(SUBNETS_READY, "SubnetsNotFound", "SubnetSelector did not match any Subnets"),
                 MINUTE,
             )
-        # The order follows free addresses, so it changes all the time and is no news.
+        # The order follows free addresses, so it changes all the time and does not count as a change.
         shown = tuple(
             f"{subnet_info.subnet_id}:{subnet_info.availability_zone}"
             for subnet_info in sorted(subnets, key=_subnet_id)

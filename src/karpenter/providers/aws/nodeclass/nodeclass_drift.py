@@ -57,7 +57,7 @@ class DriftComparison(NamedTuple):
     group_id: str | None
 
 
-#: The fields two hashes of a class, by its name, differ in, if anybody knows.
+#: The fields in which two hashes of a class, by its name, differ, if known.
 ChangedFields = Callable[[str, str, str], tuple[str, ...]]
 
 

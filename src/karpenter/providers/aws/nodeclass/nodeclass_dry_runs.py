@@ -250,7 +250,7 @@ def _iterate_types_and_amis(node_class: EC2NodeClass, types: Sequence[InstanceTy
 
 
 def _preference_order(pair: _TypeAndAmi) -> tuple[bool, bool]:
-    """Types that can be had now and are sold everywhere come first: EC2 refuses others for reasons of their own."""
+    """Types that are available now and sold everywhere come first: EC2 may refuse others for unrelated reasons."""
     instance_type = pair.instance_type
     return not any(offering.available for offering in instance_type.offerings), instance_type.name not in _COMMON_TYPES
 

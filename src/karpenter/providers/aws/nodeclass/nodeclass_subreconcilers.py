@@ -106,6 +106,6 @@ class NodeClassWarnings:
         self._changes = changes
 
     def warn_if_changed(self, node_class: EC2NodeClass, reason: str, message: str) -> None:
-        """Publish the warning if there is one (an empty message means that all is well) and it is news."""
+        """Publish the warning if there is one (an empty message means that there is none) and it is new."""
         if self._changes.has_changed(reason, node_class, message) and message:
             self._events.warning(EC2_NODE_CLASS, node_class.metadata, reason, message)

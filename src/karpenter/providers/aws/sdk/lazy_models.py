@@ -52,7 +52,7 @@ def decode_models_lazily(session: Session) -> None:
 
 
 def find_error_shapes(model: ServiceModel) -> None:
-    """Tell the model which of its shapes describe errors.
+    """Set which shapes of the model describe errors.
 
     To find out, it would decode and keep all of them at the first error: three thousand of EC2, none of which describes one.
     A botocore whose model is built otherwise finds them itself.

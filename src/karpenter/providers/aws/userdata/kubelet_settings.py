@@ -28,7 +28,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class KubeletTypeFacts:
-    """What expressions may ask about a type of instance.
+    """The variables of an instance type for expressions.
 
     ``default_enis`` are the interfaces of its default network card, ``ips_per_eni`` IPv4 addresses of each, ``default_pods`` the
     pods it runs unless the class says otherwise (AWS-300). ``applies_pods_per_core`` is no variable of expressions: whether the
@@ -270,7 +270,7 @@ def _reserved(values: object, expression_values: Mapping[str, str | int | float]
 
 
 def _log_dropped(field_name: str, expression: str, error: ExpressionError) -> None:
-    """Say so once: an expression that fails does so for hundreds of types, and again whenever they are looked at."""
+    """Log it once: a failing expression fails for hundreds of types, and again at every evaluation."""
     dropped = (field_name, expression)
     if dropped in _logged:
         return

@@ -1,13 +1,13 @@
-"""The servers every behaviour of the suite holds for.
+"""The API servers on which the contract tests run.
 
-Three of them speak through the product's interface (``kube``): the in-memory server itself, the same behind HTTP with the
-product's client in front, and a real kube-apiserver. What the product never asks, and command lines do, is said in plain HTTP
-(``web``), where the in-memory server has one front only. A test never asks which server it got.
+Three of them have the product's interface (``kube``): the in-memory server itself, the same over HTTP with the product's client,
+and a real kube-apiserver. Requests that command lines send and the product does not are plain HTTP (``web``), where the in-memory
+server has one frontend only. A test does not depend on the server it gets.
 
-``kube`` has the controllers of a cluster beside it: the real ones, or their stand-ins. In ``still`` nobody but the test acts.
+``kube`` runs with the controllers of a cluster: the real ones, or simulated ones. ``still`` runs without controllers.
 
 Servers, clients and the event loop live as long as the run, because a connection takes longer than most tests. Only the bare
-in-memory server is new for every test. Names are unique, so that tests do not meet.
+in-memory server is new for every test. Names are unique, so that tests do not affect each other.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture(params=_THREE)
 def still(request: pytest.FixtureRequest) -> Kube:
-    """A server alone: what it does by itself, undisturbed by controllers."""
+    """A server without controllers."""
     if request.param == "memory":
         return MemoryKube(MemoryServer(SystemClock()))
     getfixturevalue: Backend = request.getfixturevalue(f"still_{request.param}_server")
@@ -121,7 +121,7 @@ def still(request: pytest.FixtureRequest) -> Kube:
 
 @pytest.fixture(params=["http", _REAL])
 def web(request: pytest.FixtureRequest) -> Web:
-    """A server as any client sees it."""
+    """A server over plain HTTP."""
     result: Web = request.getfixturevalue(f"{request.param}_server").web
     return result
 
@@ -144,7 +144,7 @@ def kube(backend: Backend) -> Kube:
 
 @pytest.fixture
 def unique() -> str:
-    """A name nobody else uses."""
+    """A unique name."""
     return f"contract-{os.getpid()}-{next(_NUMBERS)}"
 
 

@@ -1,4 +1,4 @@
-"""What the disruption controller writes into a budget's status: the real one, and its stand-in beside the in-memory server."""
+"""The status that the disruption controller writes into a PodDisruptionBudget: the real controller, and the simulated one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _counts(budget: core.PodDisruptionBudget) -> Counts:
 
 
 async def _counted(kube: Kube, namespace: str, wanted: Counts) -> core.PodDisruptionBudget:
-    """The budget once its status says so."""
+    """Wait until the status of the budget has these counts; return the budget."""
 
     async def look() -> core.PodDisruptionBudget:
         return await kube.get(POD_DISRUPTION_BUDGET, "budget", namespace)
@@ -109,13 +109,13 @@ async def test_a_budget_over_a_deployment_counts(
     )
 
 
-async def test_a_replica_set_of_its_own_says_how_many_are_expected(kube: Kube, namespace: str) -> None:
+async def test_a_replica_set_without_a_deployment_sets_the_expected_pods(kube: Kube, namespace: str) -> None:
     await _replica_set(kube, namespace, 2, 2)
     await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
     await _counted(kube, namespace, Counts(2, 2, 1, 1))
 
 
-async def test_pods_without_a_controller_count_only_where_a_number_has_to_stay(kube: Kube, namespace: str) -> None:
+async def test_pods_without_a_controller_count_only_for_an_integer_min_available(kube: Kube, namespace: str) -> None:
     await web_pods(kube, namespace, 3)
     await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
     await _counted(kube, namespace, Counts(0, 3, 0, 0))
@@ -132,7 +132,7 @@ async def test_finished_pods_are_expected_but_not_healthy(kube: Kube, namespace:
     await _counted(kube, namespace, Counts(3, 2, 1, 1))
 
 
-async def test_leaving_pods_are_expected_but_not_healthy(kube: Kube, namespace: str) -> None:
+async def test_terminating_pods_are_expected_but_not_healthy(kube: Kube, namespace: str) -> None:
     await web_pods(kube, namespace, 3)
     await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, min_available=1))
     await _counted(kube, namespace, Counts(3, 3, 1, 2))
@@ -167,7 +167,7 @@ async def test_a_budget_follows_the_labels_of_pods(kube: Kube, namespace: str) -
         ),
     ],
 )
-async def test_a_controller_whose_replicas_cannot_be_told_closes_the_budget(
+async def test_a_controller_with_unknown_replicas_makes_the_budget_allow_nothing(
     kube: Kube, namespace: str, owner: OwnerReference | None, said: str
 ) -> None:
     if owner is None:
@@ -190,8 +190,8 @@ async def test_a_controller_whose_replicas_cannot_be_told_closes_the_budget(
         await kube.evict("web-0", namespace)
 
 
-async def test_evictions_wait_for_one_another_and_for_replacements(kube: Kube, namespace: str) -> None:
-    """The whole round: granted, refused, left, replaced, granted again."""
+async def test_evictions_wait_for_earlier_evictions_and_for_replacements(kube: Kube, namespace: str) -> None:
+    """An eviction is granted, the next refused, the pod deleted and replaced, and then an eviction is granted again."""
     names = await _deployment(kube, namespace, 3, 3)
     await kube.create(POD_DISRUPTION_BUDGET, budget(namespace, max_unavailable=1))
     await _counted(kube, namespace, Counts(3, 3, 2, 1))

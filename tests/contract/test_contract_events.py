@@ -1,4 +1,4 @@
-"""Events: objects with a few rules of their own."""
+"""Rules for objects of kind Event."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_an_event_with_a_fixed_name_exists_once(kube: Kube, namespace: str
     assert isinstance(error, AlreadyExists)
 
 
-async def test_an_event_with_a_generated_name_can_be_told_again(kube: Kube, namespace: str) -> None:
+async def test_an_event_with_a_generated_name_can_be_created_again(kube: Kube, namespace: str) -> None:
     names = {(await kube.create(EVENT, _event(namespace, generate_name="web-0."))).metadata.name for _ in range(3)}
     assert len(names) == 3
 
@@ -66,14 +66,16 @@ async def test_a_repeated_event_is_counted_by_a_patch(kube: Kube, namespace: str
         ("reportingComponent=", True),
     ],
 )
-async def test_events_are_found_by_what_they_are_about(kube: Kube, namespace: str, selector: str, found: bool) -> None:
+async def test_events_are_selected_by_their_involved_object(
+    kube: Kube, namespace: str, selector: str, found: bool
+) -> None:
     await kube.create(EVENT, _event(namespace, name="web-0.1"))
     listing = await kube.list(EVENT, namespace, field_selector=f"{selector},metadata.name=web-0.1")
     assert bool(listing.items) is found
 
 
 @pytest.mark.parametrize("selector", ["message=x", "involvedObject.labels=x", "count=1"])
-async def test_events_are_not_found_by_anything_else(kube: Kube, namespace: str, selector: str) -> None:
+async def test_other_field_selectors_of_events_are_refused(kube: Kube, namespace: str, selector: str) -> None:
     with pytest.raises(Invalid):
         await kube.list(EVENT, namespace, field_selector=selector)
 

@@ -1,4 +1,4 @@
-"""Evictions, as a budget's status decides them. Nobody but the test writes that status here."""
+"""Evictions by the status of a PodDisruptionBudget, which only the test writes here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from karpenter.kube.errors import Conflict, KubeError, NotFound, ServerUnavailab
 from karpenter.kube.protocol import Json, Kube
 from support.contract_builders import budget, condition, outcome, pod, refused, run_pod, web_pods
 
-#: Until 1.34 the server told a budget with enough healthy pods that it had too few, whatever closed it.
+#: Until 1.34 the message said that there were too few healthy pods, for any reason of the refusal.
 _UNTIL_1_34 = ("The disruption budget budget needs 1 healthy pods and has 3 currently",)
 _OLDER = _UNTIL_1_34 if binaries.minor_release() < 35 else ()
 
@@ -20,7 +20,7 @@ _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
 async def _counted(kube: Kube, namespace: str, **status: Json) -> core.PodDisruptionBudget:
-    """The budget after its status was written, by default: everything seen, three healthy, one to stay."""
+    """Write the status of the budget; return it. Default: current generation, three healthy pods, one needed."""
     usual: dict[str, Json] = {
         "observedGeneration": 1,
         "disruptionsAllowed": 2,
@@ -60,7 +60,7 @@ async def test_a_pod_without_a_budget_is_evicted_gracefully(still: Kube, still_n
     assert leaving.metadata.deletion_grace_period_seconds == 30
 
 
-async def test_an_evicted_pod_says_why_it_leaves(still: Kube, still_namespace: str) -> None:
+async def test_an_evicted_pod_has_a_disruption_target_condition(still: Kube, still_namespace: str) -> None:
     await web_pods(still, still_namespace, 1)
     await still.evict("web-0", still_namespace)
     leaving = await still.get(POD, "web-0", still_namespace)
@@ -71,15 +71,13 @@ async def test_an_evicted_pod_says_why_it_leaves(still: Kube, still_namespace: s
     assert said["DisruptionTarget"] == ("True", "EvictionByEvictionAPI", "Eviction API: evicting")
 
 
-async def test_an_eviction_of_no_pod_is_not_found(still: Kube, still_namespace: str) -> None:
+async def test_an_eviction_of_a_missing_pod_is_not_found(still: Kube, still_namespace: str) -> None:
     error = await refused(still.evict("none", still_namespace))
     assert isinstance(error, NotFound)
     assert (error.details.kind, error.details.name) == ("pods", "none")
 
 
-async def test_a_budget_nobody_has_counted_yet_allows_nothing_and_says_when_to_come_back(
-    still: Kube, still_namespace: str
-) -> None:
+async def test_a_budget_without_a_status_allows_nothing_and_has_a_retry_time(still: Kube, still_namespace: str) -> None:
     await web_pods(still, still_namespace, 3)
     await still.create(POD_DISRUPTION_BUDGET, budget(still_namespace, min_available=1))
     error = await refused(still.evict("web-0", still_namespace))
@@ -89,14 +87,16 @@ async def test_a_budget_nobody_has_counted_yet_allows_nothing_and_says_when_to_c
     assert await _stays(still, "web-0", still_namespace)
 
 
-async def test_a_count_from_before_a_change_of_the_budget_does_not_hold(still: Kube, still_namespace: str) -> None:
+async def test_a_status_from_before_a_change_of_the_budget_does_not_apply(still: Kube, still_namespace: str) -> None:
     await _with_budget(still, still_namespace, 1)
     await still.patch(POD_DISRUPTION_BUDGET, "budget", {"spec": {"minAvailable": 3}}, still_namespace)
     error = await refused(still.evict("web-0", still_namespace))
     assert _causes(error) == ["The disruption budget budget is still being processed by the server."]
 
 
-async def test_every_eviction_is_charged_to_the_budget_until_nothing_is_left(still: Kube, still_namespace: str) -> None:
+async def test_every_eviction_reduces_the_allowed_disruptions_until_none_are_left(
+    still: Kube, still_namespace: str
+) -> None:
     await _with_budget(still, still_namespace, 3)
     await still.evict("web-0", still_namespace)
     status = await _budget_now(still, still_namespace)
@@ -154,8 +154,10 @@ async def test_an_eviction_of_another_uid_is_refused(still: Kube, still_namespac
     assert not await _stays(still, "web-0", still_namespace)
 
 
-async def test_an_eviction_of_another_uid_is_charged_all_the_same(still: Kube, still_namespace: str) -> None:
-    """Surprising, and worth knowing for whoever evicts: a stale uid costs a disruption until the budget is counted anew."""
+async def test_an_eviction_with_another_uid_still_reduces_the_allowed_disruptions(
+    still: Kube, still_namespace: str
+) -> None:
+    """An eviction with an outdated uid uses up a disruption until the budget's status is written again."""
     await _with_budget(still, still_namespace, 1)
     with pytest.raises(Conflict):
         await still.evict("web-0", still_namespace, uid="another")
@@ -182,7 +184,7 @@ async def test_two_budgets_for_one_pod_are_a_server_error(still: Kube, still_nam
         pytest.param(None, id="none at all"),
     ],
 )
-async def test_a_budget_speaks_only_for_the_pods_it_selects(
+async def test_a_budget_applies_only_to_the_pods_it_selects(
     still: Kube, still_namespace: str, selector: LabelSelector | None
 ) -> None:
     await web_pods(still, still_namespace, 1)
@@ -193,7 +195,7 @@ async def test_a_budget_speaks_only_for_the_pods_it_selects(
     assert not await _stays(still, "web-0", still_namespace)
 
 
-async def test_an_empty_selector_speaks_for_every_pod_of_its_namespace(still: Kube, still_namespace: str) -> None:
+async def test_an_empty_selector_applies_to_every_pod_of_its_namespace(still: Kube, still_namespace: str) -> None:
     await web_pods(still, still_namespace, 1)
     spec = core.PodDisruptionBudgetSpec(selector=LabelSelector(), max_unavailable=0)
     meta = ObjectMeta(name="budget", namespace=still_namespace)
@@ -203,7 +205,7 @@ async def test_an_empty_selector_speaks_for_every_pod_of_its_namespace(still: Ku
 
 
 async def _unready(kube: Kube, namespace: str, policy: str | None, **status: Json) -> type[KubeError] | None:
-    """What becomes of the eviction of a running pod that is not ready; nothing is allowed to go."""
+    """The result of evicting a running pod that is not ready, with no disruptions allowed."""
     await kube.create(POD, pod("down", namespace, {"app": "web"}))
     await run_pod(kube, "down", namespace, ready=False)
     wanted = budget(namespace, min_available=1, unhealthy_pod_eviction_policy=policy)
@@ -221,7 +223,7 @@ async def _unready(kube: Kube, namespace: str, policy: str | None, **status: Jso
         pytest.param(0, 0, TooManyRequests, id="a budget that guards nobody"),
     ],
 )
-async def test_a_pod_that_is_not_ready_goes_past_a_budget_that_is_met(
+async def test_a_pod_that_is_not_ready_is_evicted_if_the_budget_has_enough_healthy_pods(
     still: Kube, still_namespace: str, policy: str | None, healthy: int, desired: int, expected: type[KubeError] | None
 ) -> None:
     unready = await _unready(still, still_namespace, policy, currentHealthy=healthy, desiredHealthy=desired)
@@ -229,13 +231,15 @@ async def test_a_pod_that_is_not_ready_goes_past_a_budget_that_is_met(
     assert (await _budget_now(still, still_namespace)).disrupted_pods == {}
 
 
-async def test_a_pod_that_is_not_ready_goes_past_any_budget_that_says_always(still: Kube, still_namespace: str) -> None:
+async def test_a_pod_that_is_not_ready_is_evicted_with_the_policy_always_allow(
+    still: Kube, still_namespace: str
+) -> None:
     unready = await _unready(still, still_namespace, "AlwaysAllow", currentHealthy=0, desiredHealthy=3)
     assert unready is None
     assert (await _budget_now(still, still_namespace)).disrupted_pods == {}
 
 
-async def test_a_ready_pod_is_guarded_by_a_budget_that_says_always(still: Kube, still_namespace: str) -> None:
+async def test_a_ready_pod_is_protected_with_the_policy_always_allow(still: Kube, still_namespace: str) -> None:
     await web_pods(still, still_namespace, 1)
     wanted = budget(still_namespace, min_available=1, unhealthy_pod_eviction_policy="AlwaysAllow")
     await still.create(POD_DISRUPTION_BUDGET, wanted)
@@ -245,7 +249,7 @@ async def test_a_ready_pod_is_guarded_by_a_budget_that_says_always(still: Kube, 
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-async def test_a_pod_that_serves_nobody_is_evicted_past_its_budget(
+async def test_a_pending_or_finished_pod_is_evicted_regardless_of_its_budget(
     still: Kube, still_namespace: str, phase: str
 ) -> None:
     await _with_budget(still, still_namespace, 1, disruptionsAllowed=0)
@@ -256,14 +260,14 @@ async def test_a_pod_that_serves_nobody_is_evicted_past_its_budget(
     assert (await _budget_now(still, still_namespace)).disrupted_pods == {}
 
 
-async def test_a_pod_nobody_runs_is_evicted_at_once(still: Kube, still_namespace: str) -> None:
+async def test_a_pod_without_a_node_is_evicted_at_once(still: Kube, still_namespace: str) -> None:
     await still.create(POD_DISRUPTION_BUDGET, budget(still_namespace, max_unavailable=0))
     await still.create(POD, pod("web-0", still_namespace, {"app": "web"}))
     await still.evict("web-0", still_namespace)
     assert await outcome(still.get(POD, "web-0", still_namespace)) is NotFound
 
 
-async def test_a_pod_that_is_leaving_already_can_be_evicted_again(still: Kube, still_namespace: str) -> None:
+async def test_a_terminating_pod_can_be_evicted_again(still: Kube, still_namespace: str) -> None:
     await _with_budget(still, still_namespace, 1, disruptionsAllowed=1)
     await still.evict("web-0", still_namespace)
     leaving = (await still.get(POD, "web-0", still_namespace)).metadata
@@ -272,14 +276,14 @@ async def test_a_pod_that_is_leaving_already_can_be_evicted_again(still: Kube, s
     assert (await _budget_now(still, still_namespace)).disruptions_allowed == 0
 
 
-async def test_a_refused_eviction_leaves_the_pod_as_it_was(still: Kube, still_namespace: str) -> None:
+async def test_a_refused_eviction_does_not_change_the_pod(still: Kube, still_namespace: str) -> None:
     await _with_budget(still, still_namespace, 1, disruptionsAllowed=0)
     before = await still.get(POD, "web-0", still_namespace)
     assert isinstance(await refused(still.evict("web-0", still_namespace)), TooManyRequests)
     assert await still.get(POD, "web-0", still_namespace) == before
 
 
-async def test_causes_of_a_refusal_come_as_data(still: Kube, still_namespace: str) -> None:
+async def test_a_refusal_has_structured_causes(still: Kube, still_namespace: str) -> None:
     await _with_budget(still, still_namespace, 1, disruptionsAllowed=0, currentHealthy=1, desiredHealthy=1)
     error = await refused(still.evict("web-0", still_namespace))
     text = "The disruption budget budget needs 1 healthy pods and has 1 currently"

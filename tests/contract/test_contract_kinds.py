@@ -1,4 +1,4 @@
-"""Every kind the product speaks is served, and treated as what it is."""
+"""Every kind that the product uses is served with its subresources."""
 
 from __future__ import annotations
 
@@ -151,13 +151,13 @@ def kind(request: pytest.FixtureRequest) -> Kind[Any]:
 
 
 async def _remove(web: Web, kind: Kind[Any], namespace: str, name: str) -> None:
-    """Delete; on a real cluster volumes are kept by finalizers whose controllers do not run here."""
+    """Delete an object; remove finalizers of volumes, whose controllers do not run here."""
     path = kind.path(namespace, name)
     await web.ask("DELETE", path)
     await web.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
 
 
-async def test_a_kind_is_made_read_labelled_and_deleted(
+async def test_a_kind_is_created_read_labelled_and_deleted(
     web: Web, web_namespace: str, unique: str, kind: Kind[Any]
 ) -> None:
     namespace = web_namespace if kind.namespaced else ""
@@ -183,7 +183,7 @@ async def test_a_kind_is_made_read_labelled_and_deleted(
         assert (await web.ask("GET", kind.path(namespace, name))).status == 404
 
 
-async def test_the_status_of_a_kind_is_apart_where_it_has_one(
+async def test_a_status_subresource_is_written_separately(
     web: Web, web_namespace: str, unique: str, kind: Kind[Any]
 ) -> None:
     namespace = web_namespace if kind.namespaced else ""
@@ -198,15 +198,15 @@ async def test_the_status_of_a_kind_is_apart_where_it_has_one(
         await _remove(web, kind, namespace, name)
 
 
-async def test_a_kind_has_a_status_of_its_own_from_the_server(web: Web, web_namespace: str) -> None:
-    """What is sent along with a new object does not count where status has its own way in."""
+async def test_the_status_of_a_new_object_comes_from_the_server(web: Web, web_namespace: str) -> None:
+    """A status sent with a new object is ignored for kinds with a status subresource."""
     body = {**_body(kinds.POD, "one", web_namespace), "status": {"phase": "Running"}}
     assert (await web.made(kinds.POD, body, web_namespace))["status"]["phase"] == "Pending"
     body = {**_body(kinds.DEPLOYMENT, "one", web_namespace), "status": {"replicas": 7}}
     assert "replicas" not in (await web.made(kinds.DEPLOYMENT, body, web_namespace))["status"]
 
 
-async def test_a_node_may_bring_its_status_along(web: Web, unique: str) -> None:
+async def test_a_new_node_can_have_a_status(web: Web, unique: str) -> None:
     body = {"metadata": {"name": unique}, "status": {"capacity": {"cpu": "4"}}}
     try:
         assert (await web.made(kinds.NODE, body))["status"]["capacity"] == {"cpu": "4"}

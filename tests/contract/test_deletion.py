@@ -13,7 +13,7 @@ from karpenter.kube.protocol import Kube
 from support.contract_builders import config_map, eventually, outcome, owned_by, pod, pool, run_pod, take
 
 
-async def test_an_object_without_finalizers_goes_at_once(kube: Kube, namespace: str) -> None:
+async def test_an_object_without_finalizers_is_deleted_at_once(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace))
     await kube.delete(CONFIG_MAP, "one", namespace)
     assert await outcome(kube.get(CONFIG_MAP, "one", namespace)) is NotFound
@@ -40,7 +40,7 @@ async def test_deleting_twice_changes_nothing(kube: Kube, namespace: str) -> Non
     await kube.patch(CONFIG_MAP, "one", {"metadata": {"finalizers": None}}, namespace)
 
 
-async def test_an_object_on_its_way_out_takes_no_new_finalizer(kube: Kube, namespace: str) -> None:
+async def test_an_object_being_deleted_accepts_no_new_finalizer(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace, finalizers=("example.com/hold",)))
     await kube.delete(CONFIG_MAP, "one", namespace)
     late = {"metadata": {"finalizers": ["example.com/hold", "example.com/late"]}}
@@ -49,7 +49,7 @@ async def test_an_object_on_its_way_out_takes_no_new_finalizer(kube: Kube, names
     await kube.patch(CONFIG_MAP, "one", {"metadata": {"finalizers": None}}, namespace)
 
 
-async def test_a_watch_tells_of_the_mark_and_of_the_end(kube: Kube, namespace: str) -> None:
+async def test_a_watch_has_events_for_the_deletion_timestamp_and_the_deletion(kube: Kube, namespace: str) -> None:
     made = await kube.create(CONFIG_MAP, config_map("one", namespace, finalizers=("example.com/hold",)))
     await kube.delete(CONFIG_MAP, "one", namespace)
     await kube.patch(CONFIG_MAP, "one", {"metadata": {"finalizers": None}}, namespace)
@@ -65,7 +65,7 @@ async def test_a_delete_for_another_uid_is_refused(kube: Kube, namespace: str) -
     assert await outcome(kube.get(CONFIG_MAP, "one", namespace)) is NotFound
 
 
-async def test_a_pod_nobody_runs_goes_at_once(kube: Kube, namespace: str) -> None:
+async def test_a_pod_without_a_node_is_deleted_at_once(kube: Kube, namespace: str) -> None:
     await kube.create(POD, pod("one", namespace))
     await kube.delete(POD, "one", namespace)
     assert await outcome(kube.get(POD, "one", namespace)) is NotFound
@@ -105,7 +105,7 @@ async def test_a_grace_period_of_zero_removes_a_running_pod(kube: Kube, namespac
     assert await outcome(kube.get(POD, "one", namespace)) is NotFound
 
 
-async def test_dependents_go_with_their_owner(kube: Kube, namespace: str) -> None:
+async def test_dependents_are_deleted_with_their_owner(kube: Kube, namespace: str) -> None:
     owner = await kube.create(CONFIG_MAP, config_map("owner", namespace))
     middle = await kube.create(
         CONFIG_MAP, config_map("middle", namespace, owner_references=(owned_by(CONFIG_MAP, owner.metadata),))
@@ -127,7 +127,7 @@ def _owned(obj: core.Pod, owner: ObjectMeta) -> core.Pod:
     return core.Pod(metadata=meta, spec=obj.spec)
 
 
-async def test_a_dependent_stays_while_another_owner_lives(kube: Kube, namespace: str) -> None:
+async def test_a_dependent_stays_while_another_owner_exists(kube: Kube, namespace: str) -> None:
     first, second = [
         (await kube.create(CONFIG_MAP, config_map(name, namespace))).metadata for name in ("first", "second")
     ]
@@ -148,14 +148,14 @@ def _plain_owner(meta: ObjectMeta):  # type: ignore[no-untyped-def]
     return msgspec.structs.replace(owned_by(CONFIG_MAP, meta), controller=False)
 
 
-async def test_a_namespace_takes_its_content_along(kube: Kube, namespace: str) -> None:
+async def test_the_content_of_a_namespace_is_deleted_with_it(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace))
     await kube.delete(NAMESPACE, namespace)
     await eventually(lambda: outcome(kube.get(CONFIG_MAP, "one", namespace)), lambda answer: answer is NotFound)
     await eventually(lambda: outcome(kube.get(NAMESPACE, namespace)), lambda answer: answer is NotFound)
 
 
-async def test_binding_sets_the_node_and_says_so_in_a_condition(kube: Kube, namespace: str) -> None:
+async def test_binding_sets_the_node_and_a_condition(kube: Kube, namespace: str) -> None:
     await kube.create(POD, pod("one", namespace))
     await kube.bind("one", namespace, "node-1")
     bound = await kube.get(POD, "one", namespace)

@@ -47,7 +47,7 @@ async def test_a_limited_list_comes_in_pages(web: Web, maps: str) -> None:
     assert len({page.body["metadata"]["resourceVersion"] for page in pages}) == 1
 
 
-async def test_a_page_says_how_much_is_left_unless_a_selector_makes_that_hard(web: Web, maps: str) -> None:
+async def test_a_page_has_the_remaining_count_unless_there_is_a_selector(web: Web, maps: str) -> None:
     total = len((await web.ask("GET", maps)).body["items"])
     first = (await web.ask("GET", maps, limit=2)).body["metadata"]
     assert first["remainingItemCount"] == total - 2
@@ -59,7 +59,7 @@ async def test_a_page_says_how_much_is_left_unless_a_selector_makes_that_hard(we
     assert "remainingItemCount" not in whole
 
 
-async def test_pages_show_the_moment_of_the_first_one(web: Web, maps: str) -> None:
+async def test_all_pages_have_the_version_of_the_first_one(web: Web, maps: str) -> None:
     first = await web.ask("GET", maps, limit=2, labelSelector="all")
     await web.ask("DELETE", f"{maps}/d")
     await web.ask("POST", maps, {"metadata": {"name": "cc", "labels": {"all": "yes"}}})
@@ -94,7 +94,7 @@ async def test_pages_of_all_namespaces_are_in_the_order_of_namespaces_and_names(
         await web.ask("DELETE", CONFIG_MAP.path("default", "a"))
 
 
-async def test_our_own_kinds_come_in_pages_too(web: Web, unique: str) -> None:
+async def test_custom_resources_are_paged_too(web: Web, unique: str) -> None:
     for number in range(3):
         await web.made(NODE_POOL, _pool(f"{unique}-{number}", unique))
     pages = await _pages(web, NODE_POOL.path(), limit=2, labelSelector=f"test={unique}")
@@ -107,8 +107,8 @@ def _pool(name: str, label: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"test": label}}, "spec": {"template": {"spec": spec}}}
 
 
-async def test_a_token_from_before_history_was_forgotten_is_expired(web: Web, unique: str) -> None:
-    """Of a kind that came to the cluster late: what a server has seen from the beginning it may still know."""
+async def test_a_token_older_than_the_history_is_expired(web: Web, unique: str) -> None:
+    """For a kind that was added later: a server may keep the history of other kinds from its start."""
     for number in range(2):
         await web.made(NODE_POOL, _pool(f"{unique}-{number}", unique))
     first = await web.ask("GET", NODE_POOL.path(), limit=1)
@@ -118,13 +118,13 @@ async def test_a_token_from_before_history_was_forgotten_is_expired(web: Web, un
 
 
 def _aged(token: str) -> str:
-    """The token a client would hold that began its list long ago."""
+    """The token of a list that was started long ago."""
     loads = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     return base64.urlsafe_b64encode(json.dumps({**loads, "rv": 1}).encode()).decode().rstrip("=")
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_a_limit_of_nothing_is_no_limit(web: Web, maps: str, limit: int) -> None:
+async def test_a_limit_of_zero_is_no_limit(web: Web, maps: str, limit: int) -> None:
     assert (await web.ask("GET", maps, limit=limit)).names == list("abcde")
 
 
@@ -143,19 +143,19 @@ async def test_a_limit_of_nothing_is_no_limit(web: Web, maps: str, limit: int) -
         ),
     ],
 )
-async def test_a_list_that_makes_no_sense_is_refused(
+async def test_an_invalid_list_request_is_refused(
     web: Web, maps: str, query: dict[str, str | int], refusal: tuple[int, str]
 ) -> None:
     assert (await web.ask("GET", maps, **query)).refusal == refusal
 
 
-async def test_a_token_goes_with_no_version(web: Web, maps: str) -> None:
+async def test_a_token_cannot_be_combined_with_a_version(web: Web, maps: str) -> None:
     token = (await web.ask("GET", maps, limit=2)).body["metadata"]["continue"]
     assert (await web.ask("GET", maps, limit=2, continue_=token, resourceVersion="1")).refusal == (400, "BadRequest")
     assert (await web.ask("GET", maps, limit=2, continue_=token, resourceVersion="0")).status == 200
 
 
-async def test_a_list_at_a_version_shows_that_moment_only_when_exactly_that_is_asked(web: Web, maps: str) -> None:
+async def test_a_list_at_a_version_has_that_state_only_with_an_exact_match(web: Web, maps: str) -> None:
     then = (await web.ask("GET", maps)).body["metadata"]["resourceVersion"]
     await web.ask("DELETE", f"{maps}/c")
     exactly = await web.ask("GET", maps, resourceVersion=then, resourceVersionMatch="Exact", fieldSelector=_OWN)
@@ -167,12 +167,12 @@ async def test_a_list_at_a_version_shows_that_moment_only_when_exactly_that_is_a
         assert (await web.ask("GET", maps, resourceVersion=then, **query)).names == list("abde")
 
 
-async def test_a_list_at_version_zero_is_whole_whatever_the_limit(web: Web, maps: str) -> None:
+async def test_a_list_at_version_zero_ignores_the_limit(web: Web, maps: str) -> None:
     ask = await web.ask("GET", maps, resourceVersion="0", limit=2)
     assert ask.names == list("abcde")
 
 
-async def test_a_list_from_the_future_is_refused_with_a_time_to_come_back(web: Web, maps: str) -> None:
+async def test_a_list_at_a_future_version_is_refused_with_a_retry_time(web: Web, maps: str) -> None:
     now = int((await web.ask("GET", maps)).body["metadata"]["resourceVersion"])
     answer = await web.ask("GET", maps, resourceVersion=now + 1_000_000)
     assert answer.refusal == (504, "Timeout")

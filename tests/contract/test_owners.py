@@ -1,6 +1,6 @@
-"""What happens to dependents when their owner goes, in each of the three ways an owner can go.
+"""Dependents of a deleted owner, for each of the three propagation policies.
 
-On a real cluster a controller does it a moment later, so every outcome is waited for.
+On a real cluster a controller handles them a moment later, so tests wait for each result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Family:
         self._namespace = namespace
 
     async def make(self, name: str, *owners: Any, blocking: bool = False, held: bool = False) -> Any:
-        """An object; ``blocking`` ones are waited for, ``held`` ones stay until they are let go."""
+        """Create an object; ``blocking`` owners block its owner, ``held`` objects have a finalizer."""
         references = [_reference(owner, blocking=blocking) for owner in owners]
         finalizers = [_HOLD] if held else []
         body = {"metadata": {"name": name, "ownerReferences": references, "finalizers": finalizers}}
@@ -75,7 +75,7 @@ def family(web: Web, web_namespace: str) -> _Family:
     return _Family(web, web_namespace)
 
 
-async def test_in_the_background_the_owner_goes_first(family: _Family) -> None:
+async def test_in_background_deletion_the_owner_is_deleted_first(family: _Family) -> None:
     owner = await family.make("owner")
     await family.make("child", owner, blocking=True, held=True)
     assert (await family.delete("owner"))["kind"] == "Status"
@@ -84,7 +84,7 @@ async def test_in_the_background_the_owner_goes_first(family: _Family) -> None:
     await family.becomes(child="gone")
 
 
-async def test_in_the_foreground_the_owner_waits_for_those_who_block_it(family: _Family) -> None:
+async def test_in_foreground_deletion_the_owner_waits_for_blocking_dependents(family: _Family) -> None:
     owner = await family.make("owner")
     await family.make("child", owner, blocking=True, held=True)
     await family.make("free", owner)
@@ -95,7 +95,7 @@ async def test_in_the_foreground_the_owner_waits_for_those_who_block_it(family: 
     await family.becomes(owner="gone", child="gone")
 
 
-async def test_in_the_foreground_the_owner_does_not_wait_for_those_who_do_not_block_it(family: _Family) -> None:
+async def test_in_foreground_deletion_the_owner_does_not_wait_for_other_dependents(family: _Family) -> None:
     owner = await family.make("owner")
     await family.make("child", owner, held=True)
     await family.delete("owner", "Foreground")
@@ -103,7 +103,7 @@ async def test_in_the_foreground_the_owner_does_not_wait_for_those_who_do_not_bl
     await family.let_go("child")
 
 
-async def test_in_the_foreground_dependents_wait_for_their_own(family: _Family) -> None:
+async def test_in_foreground_deletion_dependents_wait_for_their_dependents(family: _Family) -> None:
     owner = await family.make("owner")
     middle = await family.make("middle", owner, blocking=True)
     await family.make("leaf", middle, blocking=True, held=True)
@@ -113,14 +113,14 @@ async def test_in_the_foreground_dependents_wait_for_their_own(family: _Family) 
     await family.becomes(owner="gone", middle="gone", leaf="gone")
 
 
-async def test_in_the_foreground_a_dependent_with_another_owner_is_only_let_go(family: _Family) -> None:
+async def test_in_foreground_deletion_a_dependent_with_another_owner_loses_the_owner_reference(family: _Family) -> None:
     first, second = await family.make("first"), await family.make("second")
     await family.make("child", first, second, blocking=True)
     await family.delete("first", "Foreground")
     await family.becomes(first="gone", child="here second")
 
 
-async def test_owners_of_each_other_do_not_wait_for_ever(family: _Family) -> None:
+async def test_cyclic_owners_are_deleted(family: _Family) -> None:
     first = await family.make("first")
     second = await family.make("second", first, blocking=True)
     await family.patch("first", {"ownerReferences": [_reference(second, blocking=True)]})
@@ -137,7 +137,7 @@ async def test_an_owner_deleted_in_the_foreground_keeps_its_own_finalizers(famil
     await family.becomes(owner="gone")
 
 
-async def test_orphans_stay_and_forget_their_owner(family: _Family) -> None:
+async def test_orphans_stay_without_the_owner_reference(family: _Family) -> None:
     owner = await family.make("owner")
     await family.make("child", owner, blocking=True)
     deleted = await family.delete("owner", "Orphan")
@@ -154,7 +154,7 @@ async def test_dependents_stay_as_long_as_a_finalizer_keeps_the_owner(family: _F
     await family.becomes(owner="gone", child="gone")
 
 
-async def test_an_object_that_names_a_dead_owner_goes(family: _Family) -> None:
+async def test_an_object_with_a_missing_owner_is_deleted(family: _Family) -> None:
     owner = await family.make("owner")
     await family.delete("owner")
     await family.becomes(owner="gone")
@@ -162,7 +162,7 @@ async def test_an_object_that_names_a_dead_owner_goes(family: _Family) -> None:
     await family.becomes(late="gone")
 
 
-async def test_an_owner_of_the_same_name_is_another_owner(family: _Family) -> None:
+async def test_an_owner_with_the_same_name_and_another_uid_is_another_owner(family: _Family) -> None:
     dead = await family.make("owner")
     await family.delete("owner")
     await family.make("owner")
@@ -170,7 +170,7 @@ async def test_an_owner_of_the_same_name_is_another_owner(family: _Family) -> No
     await family.becomes(late="gone", owner="here")
 
 
-async def test_an_object_that_names_a_dead_owner_and_a_living_one_forgets_the_dead(family: _Family) -> None:
+async def test_an_object_with_a_missing_and_an_existing_owner_loses_the_missing_reference(family: _Family) -> None:
     dead = await family.make("dead")
     await family.delete("dead")
     living = await family.make("living")
@@ -178,7 +178,7 @@ async def test_an_object_that_names_a_dead_owner_and_a_living_one_forgets_the_de
     await family.becomes(child="here living")
 
 
-async def test_an_object_that_is_given_a_dead_owner_goes(family: _Family) -> None:
+async def test_an_object_that_gets_a_missing_owner_is_deleted(family: _Family) -> None:
     dead = await family.make("dead")
     await family.delete("dead")
     await family.make("child")
@@ -193,7 +193,7 @@ async def test_an_object_that_is_given_a_dead_owner_goes(family: _Family) -> Non
         pytest.param({"propagationPolicy": "Orphan", "orphanDependents": True}, id="said twice"),
     ],
 )
-async def test_a_deletion_that_says_nonsense_about_dependents_is_refused(
+async def test_a_deletion_with_an_invalid_propagation_policy_is_refused(
     web: Web, web_namespace: str, options: dict[str, Any]
 ) -> None:
     await web.made(CONFIG_MAP, {"metadata": {"name": "owner"}}, web_namespace)

@@ -1,6 +1,6 @@
-"""Patches and replacements over HTTP: what each format does, and how a wrong one is refused.
+"""Patches and replacements over HTTP: the effect of each format, and errors of invalid ones.
 
-The product sends merge patches only; the other formats are those of command lines.
+The product sends merge patches only; command lines use the other formats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _START = {"metadata": {"name": "one", "labels": {"keep": "1", "drop": "2"}}, "da
 
 
 class _Map:
-    """One ConfigMap, and the ways to change it."""
+    """One ConfigMap, and calls to change it."""
 
     def __init__(self, web: Web, namespace: str) -> None:
         self._web = web
@@ -83,9 +83,7 @@ async def test_a_merge_patch_of_a_map(
         pytest.param({"labels": {"keep": None, "drop": None}}, id="emptied"),
     ],
 )
-async def test_metadata_that_is_empty_is_not_there(
-    web: Web, web_namespace: str, one: _Map, metadata: dict[str, Any]
-) -> None:
+async def test_empty_metadata_is_left_out(web: Web, web_namespace: str, one: _Map, metadata: dict[str, Any]) -> None:
     await _begin(web, web_namespace)
     patched = await one.patched({"metadata": {**metadata, "annotations": {}, "finalizers": [], "ownerReferences": []}})
     assert not {"labels", "annotations", "finalizers", "ownerReferences"} & patched["metadata"].keys()
@@ -101,9 +99,7 @@ async def test_a_merge_patch_replaces_lists_as_a_whole(web: Web, unique: str) ->
     assert "taints" not in answer.body["spec"]["template"]["spec"]
 
 
-async def test_a_patch_that_changes_nothing_makes_no_version_and_no_event(
-    web: Web, web_namespace: str, one: _Map
-) -> None:
+async def test_a_patch_without_changes_creates_no_version_and_no_event(web: Web, web_namespace: str, one: _Map) -> None:
     made = await _begin(web, web_namespace)
     again = await one.patched({"metadata": {"labels": {"keep": "1"}}, "data": {"a": "1", "none": None}})
     assert again == made
@@ -113,7 +109,7 @@ async def test_a_patch_that_changes_nothing_makes_no_version_and_no_event(
     assert event["object"]["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
-async def test_a_patch_cannot_touch_what_the_server_sets(web: Web, web_namespace: str, one: _Map) -> None:
+async def test_a_patch_cannot_change_fields_that_the_server_sets(web: Web, web_namespace: str, one: _Map) -> None:
     made = await _begin(web, web_namespace)
     forged = {
         "creationTimestamp": None,
@@ -125,7 +121,7 @@ async def test_a_patch_cannot_touch_what_the_server_sets(web: Web, web_namespace
     assert await one.patched({"metadata": forged}) == made
 
 
-async def test_an_object_has_no_link_to_itself(web: Web, web_namespace: str, one: _Map) -> None:
+async def test_an_object_has_no_self_link(web: Web, web_namespace: str, one: _Map) -> None:
     made = await web.made(CONFIG_MAP, {"metadata": {"name": "one", "selfLink": "/here"}}, web_namespace)
     assert "selfLink" not in made["metadata"]
     assert "selfLink" not in (await one.now())["metadata"]
@@ -160,7 +156,9 @@ async def test_a_merge_patch_that_is_refused_changes_nothing(
     "patch",
     [{"apiVersion": "karpenter.sh/v9"}, {"kind": "NodeClaim"}, {"spec": None}, {"metadata": {"labels": {"a": 5}}}],
 )
-async def test_a_patch_of_our_own_kinds_keeps_their_shape(web: Web, unique: str, patch: dict[str, Any]) -> None:
+async def test_a_patch_that_violates_the_schema_of_a_custom_resource_is_refused(
+    web: Web, unique: str, patch: dict[str, Any]
+) -> None:
     made = await web.made(NODE_POOL, _pool(unique))
     answer = await web.ask("PATCH", NODE_POOL.path("", unique), patch, MERGE)
     assert answer.status in (400, 422)
@@ -217,7 +215,7 @@ async def test_a_json_patch_that_does_not_fit_is_refused(
 # ---- strategic merge, apply, unknown formats ----------------------------------------------------------------------------
 
 
-async def test_a_strategic_merge_knows_containers_by_name(web: Web, web_namespace: str) -> None:
+async def test_a_strategic_merge_merges_containers_by_name(web: Web, web_namespace: str) -> None:
     labels = {"app": "web"}
     containers = [{"name": "main", "image": "one", "args": ["x"]}, {"name": "side", "image": "one"}]
     template = {"metadata": {"labels": labels}, "spec": {"containers": containers, "schedulerName": "nobody"}}
@@ -230,7 +228,7 @@ async def test_a_strategic_merge_knows_containers_by_name(web: Web, web_namespac
     assert images == {"main": ("two", ["x"]), "side": ("one", None)}
 
 
-async def test_our_own_kinds_take_no_strategic_merge(web: Web, unique: str) -> None:
+async def test_custom_resources_accept_no_strategic_merge(web: Web, unique: str) -> None:
     await web.made(NODE_POOL, _pool(unique))
     answer = await web.ask("PATCH", NODE_POOL.path("", unique), {"spec": {"weight": 5}}, STRATEGIC)
     assert answer.refusal == (415, "UnsupportedMediaType")
@@ -240,7 +238,7 @@ def _configuration(**data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": data}
 
 
-async def test_what_is_applied_is_made_or_merged(one: _Map) -> None:
+async def test_an_applied_object_is_created_or_merged(one: _Map) -> None:
     first = await one.patch(_configuration(a="1"), APPLY, fieldManager="tests")
     assert (first.status, first.body["data"]) == (201, {"a": "1"})
     second = await one.patch(_configuration(a="1", b="2"), APPLY, fieldManager="tests")
@@ -249,7 +247,7 @@ async def test_what_is_applied_is_made_or_merged(one: _Map) -> None:
     assert third.body["metadata"]["resourceVersion"] == second.body["metadata"]["resourceVersion"]
 
 
-async def test_what_is_applied_says_by_whom_and_what_it_is(one: _Map) -> None:
+async def test_apply_needs_a_field_manager_and_a_kind(one: _Map) -> None:
     nobody = await one.patch(_configuration(a="1"), APPLY)
     assert nobody.refusal == (422, "Invalid")
     assert [cause["field"] for cause in nobody.body["details"]["causes"]] == ["fieldManager"]
@@ -259,7 +257,7 @@ async def test_what_is_applied_says_by_whom_and_what_it_is(one: _Map) -> None:
 
 
 @pytest.mark.parametrize("content", ["application/json", "application/xml"])
-async def test_a_patch_format_nobody_knows_is_refused(web: Web, web_namespace: str, one: _Map, content: str) -> None:
+async def test_an_unknown_patch_format_is_refused(web: Web, web_namespace: str, one: _Map, content: str) -> None:
     await _begin(web, web_namespace)
     assert (await one.patch({"data": {"a": "2"}}, content)).refusal == (415, "UnsupportedMediaType")
 
@@ -267,7 +265,7 @@ async def test_a_patch_format_nobody_knows_is_refused(web: Web, web_namespace: s
 # ---- replacements -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_replacement_leaves_out_what_it_does_not_name(web: Web, web_namespace: str, one: _Map) -> None:
+async def test_a_replacement_removes_fields_that_it_does_not_have(web: Web, web_namespace: str, one: _Map) -> None:
     made = await _begin(web, web_namespace)
     answer = await web.ask("PUT", one.path, {"metadata": {"name": "one"}, "data": {"c": "3"}})
     assert answer.status == 200
@@ -286,7 +284,7 @@ async def test_a_replacement_leaves_out_what_it_does_not_name(web: Web, web_name
         pytest.param({}, 400, id="no name"),
     ],
 )
-async def test_a_replacement_of_something_else_is_refused(
+async def test_a_replacement_of_another_object_is_refused(
     web: Web, web_namespace: str, one: _Map, metadata: dict[str, str], status: int
 ) -> None:
     made = await _begin(web, web_namespace)
@@ -294,7 +292,7 @@ async def test_a_replacement_of_something_else_is_refused(
     assert await one.now() == made
 
 
-async def test_our_own_kinds_are_replaced_from_a_version_only(web: Web, unique: str) -> None:
+async def test_custom_resources_are_replaced_with_a_version_only(web: Web, unique: str) -> None:
     made = await web.made(NODE_POOL, _pool(unique))
     path = NODE_POOL.path("", unique)
     whole = {"apiVersion": NODE_POOL.api_version, "kind": NODE_POOL.name, **_pool(unique, weight=5)}
@@ -307,7 +305,7 @@ async def test_our_own_kinds_are_replaced_from_a_version_only(web: Web, unique: 
     assert (await web.ask("PUT", path, whole)).refusal == (409, "Conflict")
 
 
-async def test_what_does_not_exist_cannot_be_replaced(web: Web, unique: str) -> None:
+async def test_a_missing_object_cannot_be_replaced(web: Web, unique: str) -> None:
     body = {"apiVersion": NODE_POOL.api_version, "kind": NODE_POOL.name, **_pool(unique)}
     body["metadata"]["resourceVersion"] = "1"
     assert (await web.ask("PUT", NODE_POOL.path("", unique), body)).refusal == (404, "NotFound")

@@ -16,7 +16,7 @@ from support.contract_builders import Backend, config_map, pod, pool, take
 
 
 class _NumberedMap(Wire, frozen=True, kw_only=True):
-    """A ConfigMap whose reader insists on numbers."""
+    """A ConfigMap whose values must be numbers."""
 
     metadata: ObjectMeta = ObjectMeta()
     binary_data: Mapping[str, str] = {}
@@ -40,7 +40,7 @@ async def test_a_list_is_limited_to_its_namespace(kube: Kube, namespace: str) ->
     await kube.delete(CONFIG_MAP, f"cm-{namespace}", "default")
 
 
-async def test_a_bad_object_is_reported_and_hides_no_other(kube: Kube, namespace: str) -> None:
+async def test_an_undecodable_object_is_reported_and_hides_no_other(kube: Kube, namespace: str) -> None:
     """One object that does not decode must not break the list of its kind (API-028)."""
     await kube.create(CONFIG_MAP, config_map("cm-good", namespace))
     await kube.patch(CONFIG_MAP, "cm-good", {"data": None}, namespace)
@@ -54,7 +54,7 @@ async def test_a_bad_object_is_reported_and_hides_no_other(kube: Kube, namespace
         await kube.get(NUMBERED, "cm-bad", namespace)
 
 
-async def test_a_bad_object_in_a_watch_is_reported_in_its_place(kube: Kube, namespace: str) -> None:
+async def test_an_undecodable_object_in_a_watch_is_reported_in_its_position(kube: Kube, namespace: str) -> None:
     start = (await kube.list(CONFIG_MAP, namespace)).resource_version
     made = await kube.create(CONFIG_MAP, config_map("cm-bad", namespace))
     selector = "metadata.name=cm-bad"
@@ -66,7 +66,7 @@ async def test_a_bad_object_in_a_watch_is_reported_in_its_place(kube: Kube, name
 
 
 async def _life(kube: Kube, namespace: str) -> str:
-    """Creates, changes and deletes; answers the version before."""
+    """Create, change and delete an object; return the version before."""
     start = (await kube.list(CONFIG_MAP, namespace)).resource_version
     await kube.create(CONFIG_MAP, config_map("cm-a", namespace))
     await kube.patch(CONFIG_MAP, "cm-a", {"data": {"a": "2"}}, namespace)
@@ -87,7 +87,7 @@ async def test_a_watch_shows_every_change_in_order(kube: Kube, namespace: str) -
     assert len({event.resource_version for event in events}) == 4
 
 
-async def test_a_watch_says_that_it_is_open_before_there_is_news(kube: Kube, namespace: str) -> None:
+async def test_a_watch_is_opened_before_its_first_event(kube: Kube, namespace: str) -> None:
     start = (await kube.list(CONFIG_MAP, namespace)).resource_version
     async with aclosing(kube.watch(CONFIG_MAP, start, namespace, label_selector="never")) as events:  # type: ignore[type-var]
         opened = await asyncio.wait_for(anext(events), 10)
@@ -101,9 +101,7 @@ async def test_a_watch_resumes_after_the_last_version_seen(kube: Kube, namespace
     assert [event.type for event in rest] == ["DELETED", "ADDED"]
 
 
-async def test_the_last_word_on_a_deleted_object_carries_the_version_of_its_deletion(
-    kube: Kube, namespace: str
-) -> None:
+async def test_the_deleted_event_has_the_version_of_the_deletion(kube: Kube, namespace: str) -> None:
     start = await _life(kube, namespace)
     events = await take(kube.watch(CONFIG_MAP, start, namespace), 3)
     deleted, before = events[2], events[1]
@@ -112,7 +110,9 @@ async def test_the_last_word_on_a_deleted_object_carries_the_version_of_its_dele
     assert deleted.object.data == {"a": "2"}
 
 
-async def test_entering_a_selector_is_added_and_leaving_it_is_deleted(kube: Kube, namespace: str) -> None:
+async def test_an_object_that_starts_to_match_a_selector_is_added_and_one_that_stops_is_deleted(
+    kube: Kube, namespace: str
+) -> None:
     start = (await kube.list(CONFIG_MAP, namespace)).resource_version
     await kube.create(CONFIG_MAP, config_map("cm-a", namespace))
     for value in ("in", "still-in", None):
@@ -124,7 +124,7 @@ async def test_entering_a_selector_is_added_and_leaving_it_is_deleted(kube: Kube
     assert events[3].resource_version == last.metadata.resource_version
 
 
-async def test_a_watch_of_pods_on_a_node_sees_them_come(kube: Kube, namespace: str) -> None:
+async def test_a_watch_of_pods_of_a_node_has_bound_pods(kube: Kube, namespace: str) -> None:
     start = (await kube.list(POD, namespace)).resource_version
     await kube.create(POD, pod("one", namespace))
     await kube.bind("one", namespace, "node-1")
@@ -132,14 +132,14 @@ async def test_a_watch_of_pods_on_a_node_sees_them_come(kube: Kube, namespace: s
     assert event.type == "ADDED"
 
 
-async def test_a_version_too_old_to_continue_from_is_gone(backend: Backend, unique: str) -> None:
+async def test_a_watch_from_an_expired_version_is_gone(backend: Backend, unique: str) -> None:
     await backend.kube.create(NODE_POOL, pool(unique))
     backend.forget()
     with pytest.raises(Gone):
         await take(backend.kube.watch(NODE_POOL, "1"), 1)
 
 
-async def test_a_current_version_survives_the_loss_of_history(backend: Backend, unique: str) -> None:
+async def test_a_current_version_is_valid_after_compaction(backend: Backend, unique: str) -> None:
     await backend.kube.create(NODE_POOL, pool(unique))
     backend.forget()
     now = (await backend.kube.list(NODE_POOL)).resource_version

@@ -1,4 +1,4 @@
-"""How a server says no: the kind of error, the API's words, and which object and fields are meant."""
+"""Errors of an API server: their type, message, object and fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_missing_object_is_named(kube: Kube, namespace: str) -> None:
     assert _about(error.details) == ("", "configmaps", "none")
 
 
-async def test_a_missing_object_of_ours_is_named_with_its_group(kube: Kube, unique: str) -> None:
+async def test_a_missing_custom_resource_is_named_with_its_group(kube: Kube, unique: str) -> None:
     error = await refused(kube.delete(NODE_POOL, unique))
     assert str(error) == f'nodepools.karpenter.sh "{unique}" not found'
     assert _about(error.details) == ("karpenter.sh", "nodepools", unique)
@@ -44,7 +44,7 @@ async def test_a_missing_namespace_is_named_instead_of_the_object(kube: Kube, un
     assert _about(error.details) == ("", "namespaces", unique)
 
 
-async def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_missing(kube: Kube, unique: str) -> None:
+async def test_an_unserved_kind_differs_from_a_missing_object(kube: Kube, unique: str) -> None:
     teapots = Kind("karpenter.sh", "v1", "teapots", "Teapot", False, core.ConfigMap)
     for call in (kube.get(teapots, unique), kube.list(teapots)):
         error = await refused(call)
@@ -52,7 +52,7 @@ async def test_a_kind_that_is_not_served_is_told_from_an_object_that_is_missing(
         assert (error.reason, error.api_version) == (KIND_NOT_SERVED, "karpenter.sh/v1")
 
 
-async def test_a_name_that_is_taken_is_named(kube: Kube, namespace: str) -> None:
+async def test_an_existing_name_is_named(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace))
     error = await refused(kube.create(CONFIG_MAP, config_map("one", namespace)))
     assert (type(error), error.status, error.reason) == (AlreadyExists, 409, "AlreadyExists")
@@ -60,7 +60,7 @@ async def test_a_name_that_is_taken_is_named(kube: Kube, namespace: str) -> None
     assert _about(error.details) == ("", "configmaps", "one")
 
 
-async def test_a_name_that_is_taken_by_an_object_on_its_way_out_says_so(kube: Kube, namespace: str) -> None:
+async def test_an_existing_name_of_an_object_being_deleted_is_reported_as_such(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace, finalizers=("example.com/hold",)))
     await kube.delete(CONFIG_MAP, "one", namespace)
     error = await refused(kube.create(CONFIG_MAP, config_map("one", namespace)))
@@ -80,7 +80,7 @@ async def test_a_conflict_names_the_object(kube: Kube, unique: str) -> None:
     assert _about(error.details) == ("karpenter.sh", "nodepools", unique)
 
 
-async def test_a_failed_precondition_says_which(kube: Kube, namespace: str) -> None:
+async def test_a_failed_precondition_is_named(kube: Kube, namespace: str) -> None:
     made = await kube.create(CONFIG_MAP, config_map("one", namespace))
     error = await refused(kube.delete(CONFIG_MAP, "one", namespace, uid="another"))
     assert (type(error), error.reason) == (Conflict, "Conflict")
@@ -90,7 +90,7 @@ async def test_a_failed_precondition_says_which(kube: Kube, namespace: str) -> N
     )
 
 
-async def test_content_that_is_refused_is_told_by_field(kube: Kube, namespace: str) -> None:
+async def test_invalid_content_is_reported_by_field(kube: Kube, namespace: str) -> None:
     wrong = config_map("Upper_case", namespace, labels={"key": "v" * 64})
     error = await refused(kube.create(CONFIG_MAP, wrong))
     assert (type(error), error.status, error.reason) == (Invalid, 422, "Invalid")
@@ -103,14 +103,14 @@ async def test_content_that_is_refused_is_told_by_field(kube: Kube, namespace: s
     assert all(cause.message for cause in error.details.causes)
 
 
-async def test_an_object_without_a_name_is_told_so(kube: Kube, namespace: str) -> None:
+async def test_an_object_without_a_name_is_refused(kube: Kube, namespace: str) -> None:
     error = await refused(kube.create(CONFIG_MAP, config_map("", namespace)))
     assert isinstance(error, Invalid)
     assert str(error) == 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required'
     assert [(cause.reason, cause.field) for cause in error.details.causes] == [("FieldValueRequired", "metadata.name")]
 
 
-async def test_an_object_of_ours_that_is_refused_is_told_by_field(kube: Kube, unique: str) -> None:
+async def test_an_invalid_custom_resource_is_reported_by_field(kube: Kube, unique: str) -> None:
     await kube.create(NODE_POOL, pool(unique))
     error = await refused(kube.patch(NODE_POOL, unique, {"spec": {"weight": 101}}))
     assert isinstance(error, Invalid)
@@ -119,7 +119,7 @@ async def test_an_object_of_ours_that_is_refused_is_told_by_field(kube: Kube, un
     assert [cause.field for cause in error.details.causes] == ["spec.weight"]
 
 
-async def test_a_late_finalizer_is_told_by_field(kube: Kube, unique: str) -> None:
+async def test_a_finalizer_added_during_deletion_is_reported_by_field(kube: Kube, unique: str) -> None:
     made = await kube.create(NODE_CLAIM, _with_finalizer(claim(unique)))
     await kube.delete(NODE_CLAIM, unique)
     late = {"metadata": {"finalizers": [*made.metadata.finalizers, "example.com/late"]}}
@@ -136,7 +136,7 @@ def _with_finalizer(obj):  # type: ignore[no-untyped-def]
     return msgspec.structs.replace(obj, metadata=metadata)
 
 
-async def test_a_namespace_on_its_way_out_takes_nothing_new(kube: Kube, namespace: str) -> None:
+async def test_a_terminating_namespace_accepts_no_new_objects(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace, finalizers=("example.com/hold",)))
     await kube.delete(NAMESPACE, namespace)
     error = await refused(kube.create(CONFIG_MAP, config_map("late", namespace)))
@@ -148,7 +148,7 @@ async def test_a_namespace_on_its_way_out_takes_nothing_new(kube: Kube, namespac
     await kube.patch(CONFIG_MAP, "one", {"metadata": {"finalizers": None}}, namespace)
 
 
-async def test_an_object_that_brings_a_version_cannot_be_created(kube: Kube, namespace: str) -> None:
+async def test_an_object_with_a_resource_version_cannot_be_created(kube: Kube, namespace: str) -> None:
     error = await refused(kube.create(CONFIG_MAP, config_map("one", namespace, resource_version="5")))
     assert isinstance(error, ServerUnavailable)
     assert (error.status, str(error)) == (500, "resourceVersion should not be set on objects to be created")
@@ -163,7 +163,7 @@ async def test_an_object_that_brings_a_version_cannot_be_created(kube: Kube, nam
         ("GET", "/one/teapot", (404, "NotFound")),
     ],
 )
-async def test_a_call_that_leads_nowhere_is_refused(
+async def test_a_call_of_an_unknown_path_is_refused(
     web: Web, web_namespace: str, method: str, tail: str, refusal: tuple[int, str]
 ) -> None:
     await web.made(CONFIG_MAP, {"metadata": {"name": "one"}}, web_namespace)
@@ -184,7 +184,7 @@ async def test_a_call_that_leads_nowhere_is_refused(
         pytest.param({"metadata": {"name": "x"}, "data": 5}, id="a number for a map"),
     ],
 )
-async def test_an_object_that_does_not_go_with_its_path_is_refused(
+async def test_an_object_that_does_not_match_its_path_is_refused(
     web: Web, web_namespace: str, body: bytes | dict[str, object]
 ) -> None:
     assert (await web.ask("POST", CONFIG_MAP.path(web_namespace), body)).refusal == (400, "BadRequest")

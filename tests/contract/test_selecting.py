@@ -1,4 +1,4 @@
-"""Which objects a selector means: every operator of labels, and the fields that can be asked for."""
+"""Selectors: every operator of label selectors, and the supported field selectors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LABELS = {
         (" tier = web ", "a"),
     ],
 )
-async def test_labels_select(kube: Kube, namespace: str, selector: str, expected: str) -> None:
+async def test_label_selectors(kube: Kube, namespace: str, selector: str, expected: str) -> None:
     for name, labels in _LABELS.items():
         await kube.create(CONFIG_MAP, config_map(name, namespace, labels=labels))
     listing = await kube.list(CONFIG_MAP, namespace, label_selector=selector)
@@ -53,7 +53,7 @@ async def test_labels_select(kube: Kube, namespace: str, selector: str, expected
 @pytest.mark.parametrize(
     "selector", ["tier=web=db", "tier in web", "tier in (web", "tier,", "=web", "!", "count>many", "-tier=x"]
 )
-async def test_labels_that_cannot_be_read_are_refused(kube: Kube, namespace: str, selector: str) -> None:
+async def test_invalid_label_selectors_are_refused(kube: Kube, namespace: str, selector: str) -> None:
     error = await refused(kube.list(CONFIG_MAP, namespace, label_selector=selector))
     assert (type(error), error.status, error.reason) == (Invalid, 400, "BadRequest")
 
@@ -81,7 +81,7 @@ async def test_labels_that_cannot_be_read_are_refused(kube: Kube, namespace: str
         ("status.nominatedNodeName=", "bound free"),
     ],
 )
-async def test_fields_of_pods_select(kube: Kube, namespace: str, selector: str, expected: str) -> None:
+async def test_field_selectors_of_pods(kube: Kube, namespace: str, selector: str, expected: str) -> None:
     for name in ("bound", "free"):
         await kube.create(POD, pod(name, namespace))
     await kube.bind("bound", namespace, "node-1")
@@ -89,14 +89,14 @@ async def test_fields_of_pods_select(kube: Kube, namespace: str, selector: str, 
     assert " ".join(listed_pod.metadata.name for listed_pod in listing.items) == expected
 
 
-async def test_a_namespace_is_a_field_of_what_lives_in_one(kube: Kube, namespace: str) -> None:
+async def test_namespaced_objects_can_be_selected_by_namespace(kube: Kube, namespace: str) -> None:
     await kube.create(POD, pod("one", namespace))
     inside = await kube.list(POD, field_selector=f"metadata.namespace={namespace}")
     assert [listed_pod.metadata.name for listed_pod in inside.items] == ["one"]
     assert (await kube.list(POD, namespace, field_selector=f"metadata.namespace!={namespace}")).items == ()
 
 
-async def test_nodes_are_selected_by_whether_they_take_pods(kube: Kube, unique: str) -> None:
+async def test_nodes_can_be_selected_by_unschedulable(kube: Kube, unique: str) -> None:
     for name, closed in ((f"{unique}-open", False), (f"{unique}-closed", True)):
         meta = ObjectMeta(name=name, labels={"test": unique})
         await kube.create(NODE, core.Node(metadata=meta, spec=core.NodeSpec(unschedulable=closed)))
@@ -134,6 +134,6 @@ async def test_namespaces_are_selected_by_their_phase(kube: Kube, namespace: str
     ],
     ids=lambda value: value.plural if isinstance(value, Kind) else value,
 )
-async def test_fields_nobody_keeps_in_view_are_refused(kube: Kube, kind: Kind[Wire], selector: str) -> None:
+async def test_unsupported_field_selectors_are_refused(kube: Kube, kind: Kind[Wire], selector: str) -> None:
     error = await refused(kube.list(kind, field_selector=selector))
     assert (type(error), error.status, error.reason) == (Invalid, 400, "BadRequest")

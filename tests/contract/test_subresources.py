@@ -37,7 +37,7 @@ async def test_a_binding_is_answered_with_success(web: Web, web_namespace: str) 
     assert (answer.status, answer.body["kind"], answer.body["status"]) == (201, "Status", "Success")
 
 
-async def test_a_bound_pod_takes_over_the_place_of_its_node(web: Web, web_namespace: str, unique: str) -> None:
+async def test_a_bound_pod_gets_the_topology_labels_of_its_node(web: Web, web_namespace: str, unique: str) -> None:
     labels = {**_TOPOLOGY, "other": "x"}
     await web.made(NODE, {"metadata": {"name": unique, "labels": labels}})
     try:
@@ -60,15 +60,13 @@ async def test_a_bound_pod_takes_over_the_place_of_its_node(web: Web, web_namesp
         pytest.param(_binding("one", kind="Pod", name="node-1"), 500, id="no node but a pod"),
     ],
 )
-async def test_a_binding_that_makes_no_sense_is_refused(
-    web: Web, web_namespace: str, body: dict[str, Any], status: int
-) -> None:
+async def test_an_invalid_binding_is_refused(web: Web, web_namespace: str, body: dict[str, Any], status: int) -> None:
     await _pod(web, web_namespace)
     assert (await web.ask("POST", POD.path(web_namespace, "one", "binding"), body)).status == status
     assert "nodeName" not in (await web.ask("GET", POD.path(web_namespace, "one"))).body["spec"]
 
 
-async def test_a_pod_on_its_way_out_cannot_be_bound(web: Web, web_namespace: str) -> None:
+async def test_a_terminating_pod_cannot_be_bound(web: Web, web_namespace: str) -> None:
     await _pod(web, web_namespace)
     await web.ask("PATCH", POD.path(web_namespace, "one"), {"metadata": {"finalizers": ["example.com/hold"]}}, MERGE)
     await web.ask("DELETE", POD.path(web_namespace, "one"))
@@ -78,7 +76,7 @@ async def test_a_pod_on_its_way_out_cannot_be_bound(web: Web, web_namespace: str
     await web.ask("PATCH", POD.path(web_namespace, "one"), {"metadata": {"finalizers": None}}, MERGE)
 
 
-async def test_a_pod_that_does_not_exist_cannot_be_bound(web: Web, web_namespace: str) -> None:
+async def test_a_missing_pod_cannot_be_bound(web: Web, web_namespace: str) -> None:
     path = POD.path(web_namespace, "none", "binding")
     assert (await web.ask("POST", path, _binding("none", kind="Node", name="n"))).refusal == (404, "NotFound")
 
@@ -91,7 +89,7 @@ def _eviction(name: str, **options: Any) -> dict[str, Any]:
 
 
 async def _run(web: Web, namespace: str, name: str = "one") -> str:
-    """A running, ready pod; answers the path of its evictions."""
+    """Create a running, ready pod; return the path of its evictions."""
     await _pod(web, namespace, name)
     path = POD.path(namespace, name)
     await web.ask("POST", f"{path}/binding", _binding(name, kind="Node", name="node-1"))
@@ -113,7 +111,7 @@ async def test_an_eviction_can_shorten_the_grace_period(web: Web, web_namespace:
     assert leaving["deletionGracePeriodSeconds"] == 3
 
 
-async def test_an_eviction_makes_two_changes_the_reason_and_the_deletion(web: Web, web_namespace: str) -> None:
+async def test_an_eviction_writes_a_condition_and_then_deletes(web: Web, web_namespace: str) -> None:
     path = await _run(web, web_namespace)
     version = (await web.ask("GET", POD.path(web_namespace))).body["metadata"]["resourceVersion"]
     await web.ask("POST", path, _eviction("one"))
@@ -140,7 +138,7 @@ async def test_an_eviction_of_another_version_is_refused(web: Web, web_namespace
 async def test_a_refused_eviction_suggests_a_time_only_while_the_budget_is_being_counted(
     web: Web, web_namespace: str
 ) -> None:
-    """Nothing would ever count a budget without pods of a known controller anew; a time to come back would be made up."""
+    """The status of a budget without pods of a known controller never changes, so there is no retry time."""
     path = await _run(web, web_namespace)
     budget = {
         "metadata": {"name": "budget"},
@@ -178,13 +176,13 @@ async def test_a_negative_grace_period_is_one_second(web: Web, web_namespace: st
     assert answer.body["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
-async def test_a_grace_period_can_be_asked_for_in_the_path(web: Web, web_namespace: str) -> None:
+async def test_a_grace_period_can_be_a_query_parameter(web: Web, web_namespace: str) -> None:
     await _run(web, web_namespace)
     answer = await web.ask("DELETE", POD.path(web_namespace, "one"), gracePeriodSeconds=7)
     assert answer.body["metadata"]["deletionGracePeriodSeconds"] == 7
 
 
-async def test_a_grace_period_is_nothing_to_an_object_that_does_not_run(web: Web, web_namespace: str) -> None:
+async def test_a_grace_period_has_no_effect_on_other_objects_than_pods(web: Web, web_namespace: str) -> None:
     await web.made(CONFIG_MAP, {"metadata": {"name": "one"}}, web_namespace)
     await web.ask("DELETE", CONFIG_MAP.path(web_namespace, "one"), {"gracePeriodSeconds": 30})
     assert (await web.ask("GET", CONFIG_MAP.path(web_namespace, "one"))).status == 404
@@ -199,7 +197,7 @@ async def test_a_deletion_of_another_version_is_refused(web: Web, web_namespace:
     assert (await web.ask("DELETE", path, {"preconditions": now})).status == 200
 
 
-async def test_a_pod_that_has_finished_goes_at_once(web: Web, web_namespace: str) -> None:
+async def test_a_finished_pod_is_deleted_at_once(web: Web, web_namespace: str) -> None:
     await _run(web, web_namespace)
     path = POD.path(web_namespace, "one")
     await web.ask("PATCH", f"{path}/status", {"status": {"phase": "Succeeded"}}, MERGE)
@@ -233,7 +231,7 @@ async def _pool(web: Web, name: str, **spec: Any) -> None:
     await web.made(NODE_POOL, {"metadata": {"name": name}, "spec": {"template": template, **spec}})
 
 
-async def test_a_pool_of_a_fixed_size_can_be_scaled(web: Web, unique: str) -> None:
+async def test_a_static_node_pool_can_be_scaled(web: Web, unique: str) -> None:
     await _pool(web, unique, replicas=2)
     path = NODE_POOL.path("", unique, "scale")
     scale = (await web.ask("GET", path)).body
@@ -255,21 +253,21 @@ async def test_scaling_to_the_same_size_is_no_change(web: Web, unique: str) -> N
     assert (await web.ask("GET", NODE_POOL.path("", unique))).body["metadata"]["generation"] == 1
 
 
-async def test_a_size_of_nothing_is_left_out(web: Web, unique: str) -> None:
+async def test_zero_replicas_are_left_out(web: Web, unique: str) -> None:
     await _pool(web, unique, replicas=1)
     path = NODE_POOL.path("", unique, "scale")
     assert (await web.ask("PATCH", path, {"spec": {"replicas": 0}}, MERGE)).body["spec"] == {}
     assert (await web.ask("GET", NODE_POOL.path("", unique))).body["spec"]["replicas"] == 0
 
 
-async def test_a_negative_size_is_refused(web: Web, unique: str) -> None:
+async def test_negative_replicas_are_refused(web: Web, unique: str) -> None:
     await _pool(web, unique, replicas=1)
     answer = await web.ask("PATCH", NODE_POOL.path("", unique, "scale"), {"spec": {"replicas": -1}}, MERGE)
     assert answer.refusal == (422, "Invalid")
     assert (await web.ask("GET", NODE_POOL.path("", unique))).body["spec"]["replicas"] == 1
 
 
-async def test_a_pool_without_a_size_has_no_scale(web: Web, unique: str) -> None:
+async def test_a_node_pool_without_replicas_has_no_scale(web: Web, unique: str) -> None:
     await _pool(web, unique)
     path = NODE_POOL.path("", unique, "scale")
     answer = await web.ask("GET", path)
@@ -279,7 +277,7 @@ async def test_a_pool_without_a_size_has_no_scale(web: Web, unique: str) -> None
     assert "replicas" not in (await web.ask("GET", NODE_POOL.path("", unique))).body["spec"]
 
 
-async def test_a_deployment_can_be_scaled_and_says_which_pods_it_means(web: Web, web_namespace: str) -> None:
+async def test_a_deployment_can_be_scaled_and_its_scale_has_the_selector(web: Web, web_namespace: str) -> None:
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
@@ -294,5 +292,5 @@ async def test_a_deployment_can_be_scaled_and_says_which_pods_it_means(web: Web,
 
 
 @pytest.mark.parametrize("kind", [NODE_CLAIM, NODE_POOL], ids=lambda kind: kind.plural)
-async def test_what_does_not_exist_has_no_scale(web: Web, unique: str, kind: Any) -> None:
+async def test_a_missing_object_has_no_scale(web: Web, unique: str, kind: Any) -> None:
     assert (await web.ask("GET", kind.path("", unique, "scale"))).refusal == (404, "NotFound")

@@ -1,4 +1,4 @@
-"""Watches over HTTP: where they begin, when they end, and what they say in between."""
+"""Watches over HTTP: their start, end and events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def _told(events: list[Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("begin", [{}, {"resourceVersion": "0"}, {"resourceVersion": ""}], ids=str)
-async def test_a_watch_from_no_version_begins_with_what_is_there(web: Web, maps: str, begin: dict[str, str]) -> None:
+async def test_a_watch_without_a_version_begins_with_the_existing_objects(
+    web: Web, maps: str, begin: dict[str, str]
+) -> None:
     events = await web.events(maps, 2, lambda: _make(web, maps, "late"), **begin, **_OWN)
     assert _told(events) == [("ADDED", "early"), ("ADDED", "late")]
 
@@ -70,7 +72,7 @@ async def test_a_watch_ends_when_its_time_is_up(web: Web, maps: str) -> None:
     assert _told(events) == [("ADDED", "late")]
 
 
-async def test_a_watch_from_the_future_waits_for_it(web: Web, maps: str) -> None:
+async def test_a_watch_from_a_future_version_waits_for_it(web: Web, maps: str) -> None:
     far = int(await _version(web, maps)) + 1_000_000
     assert await web.all_events(maps, lambda: _make(web, maps, "late"), resourceVersion=far, **_OWN) == []
 
@@ -83,12 +85,12 @@ async def test_the_initial_events_end_with_a_bookmark(web: Web, maps: str) -> No
     assert events[1]["object"]["kind"] == "ConfigMap"
 
 
-async def test_the_initial_events_have_no_end_mark_for_who_wants_no_bookmarks(web: Web, maps: str) -> None:
+async def test_initial_events_without_bookmarks_have_no_end_mark(web: Web, maps: str) -> None:
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", **_OWN}
     assert _told(await web.all_events(maps, **query)) == [("ADDED", "early")]
 
 
-async def test_a_watch_can_begin_now_and_not_with_what_is_there(web: Web, maps: str) -> None:
+async def test_a_watch_can_begin_without_the_existing_objects(web: Web, maps: str) -> None:
     query = {"sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan", **_OWN}
     assert _told(await web.all_events(maps, lambda: _make(web, maps, "late"), **query)) == [("ADDED", "late")]
 
@@ -100,13 +102,15 @@ async def test_a_watch_can_begin_now_and_not_with_what_is_there(web: Web, maps: 
         pytest.param({"resourceVersionMatch": "NotOlderThan", "resourceVersion": "1"}, id="a match of nothing"),
     ],
 )
-async def test_a_watch_that_makes_no_sense_is_refused(web: Web, maps: str, query: dict[str, str]) -> None:
+async def test_an_invalid_watch_request_is_refused(web: Web, maps: str, query: dict[str, str]) -> None:
     answer = await web.ask("GET", maps, watch="true", **query)
     assert answer.refusal == (422, "Invalid")
 
 
 @pytest.mark.parametrize(("written", "watches"), [("1", True), ("True", True), ("0", False), ("false", False)])
-async def test_switches_are_on_unless_written_as_off(web: Web, maps: str, written: str, watches: bool) -> None:
+async def test_boolean_parameters_are_true_unless_written_as_false(
+    web: Web, maps: str, written: str, watches: bool
+) -> None:
     answer = await web.ask("GET", maps, watch=written, timeoutSeconds=1, fieldSelector="metadata.name=none")
     assert ("items" not in answer.body) is watches
 
@@ -137,7 +141,7 @@ async def test_a_pod_enters_and_leaves_a_watch_with_its_phase(web: Web, web_name
     ]
 
 
-async def test_a_deletion_that_waits_is_a_change_and_its_end_a_deletion(web: Web, maps: str) -> None:
+async def test_a_deletion_with_finalizers_is_first_modified_and_then_deleted(web: Web, maps: str) -> None:
     version = await _version(web, maps)
     await web.ask("PATCH", f"{maps}/early", {"metadata": {"finalizers": ["example.com/hold"]}}, MERGE)
     await web.ask("DELETE", f"{maps}/early")
@@ -147,8 +151,8 @@ async def test_a_deletion_that_waits_is_a_change_and_its_end_a_deletion(web: Web
     assert ["deletionTimestamp" in event["object"]["metadata"] for event in events] == [False, True, True]
 
 
-async def test_the_last_word_on_an_object_is_what_was_stored_last(web: Web, maps: str) -> None:
-    """The write that ends an object is never stored: neither the mark of a deletion at once nor the last finalizer's end."""
+async def test_the_deleted_event_has_the_last_stored_object(web: Web, maps: str) -> None:
+    """The write that removes an object is not stored: an immediate deletion, or the removal of the last finalizer."""
     version = await _version(web, maps)
     await _make(web, maps, "held")
     await web.ask("PATCH", f"{maps}/held", {"metadata": {"finalizers": ["example.com/hold"]}}, MERGE)

@@ -1,4 +1,4 @@
-"""Creating, patching and the parts of an object that are written apart from each other."""
+"""Creation, patches and subresources of objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_a_created_object_gets_identity_time_and_version(kube: Kube, names
     assert (await kube.get(CONFIG_MAP, "one", namespace)).metadata == made
 
 
-async def test_a_name_can_be_taken_once(kube: Kube, namespace: str) -> None:
+async def test_a_name_can_be_used_once(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace))
     with pytest.raises(AlreadyExists):
         await kube.create(CONFIG_MAP, config_map("one", namespace))
@@ -45,12 +45,12 @@ async def test_a_generated_name_stays_within_the_limit(kube: Kube, namespace: st
     assert made.generate_name == "a." + "b" * 100
 
 
-async def test_a_name_comes_before_a_prefix(kube: Kube, namespace: str) -> None:
+async def test_a_name_takes_precedence_over_generate_name(kube: Kube, namespace: str) -> None:
     made = (await kube.create(CONFIG_MAP, config_map("fixed", namespace, generate_name="web-"))).metadata
     assert (made.name, made.generate_name) == ("fixed", "web-")
 
 
-async def test_what_the_server_sets_cannot_be_brought_along(kube: Kube, unique: str) -> None:
+async def test_fields_that_the_server_sets_cannot_be_set_by_clients(kube: Kube, unique: str) -> None:
     long_ago = datetime(2000, 1, 1, tzinfo=UTC)
     forged = {"uid": "mine", "generation": 7, "creation_timestamp": long_ago, "deletion_timestamp": long_ago}
     wanted = pool(unique)
@@ -63,7 +63,7 @@ async def test_what_the_server_sets_cannot_be_brought_along(kube: Kube, unique: 
 
 
 @pytest.mark.parametrize("name", ["Upper", "under_score", "-dash", ""])
-async def test_a_bad_name_is_refused(kube: Kube, namespace: str, name: str) -> None:
+async def test_an_invalid_name_is_refused(kube: Kube, namespace: str, name: str) -> None:
     with pytest.raises(Invalid):
         await kube.create(CONFIG_MAP, config_map(name, namespace))
 
@@ -78,7 +78,7 @@ async def test_nothing_can_be_created_in_a_namespace_that_does_not_exist(kube: K
         await kube.create(CONFIG_MAP, config_map("one", f"{unique}-missing"))
 
 
-async def test_what_does_not_exist_is_not_found(kube: Kube, namespace: str) -> None:
+async def test_a_missing_object_is_not_found(kube: Kube, namespace: str) -> None:
     assert await outcome(kube.get(CONFIG_MAP, "none", namespace)) is NotFound
     assert await outcome(kube.patch(CONFIG_MAP, "none", {"data": {}}, namespace)) is NotFound
     assert await outcome(kube.delete(CONFIG_MAP, "none", namespace)) is NotFound
@@ -107,7 +107,7 @@ async def test_a_patch_of_an_old_version_is_refused(kube: Kube, namespace: str) 
     assert (await kube.get(CONFIG_MAP, "one", namespace)).data == {"a": "2"}
 
 
-async def test_of_two_who_write_from_one_version_one_wins(kube: Kube, namespace: str) -> None:
+async def test_of_two_writes_from_one_version_one_succeeds(kube: Kube, namespace: str) -> None:
     read = (await kube.create(CONFIG_MAP, config_map("one", namespace))).metadata.resource_version
     writes = [
         outcome(kube.patch(CONFIG_MAP, "one", {"data": {"a": value}}, namespace, resource_version=read))
@@ -116,7 +116,7 @@ async def test_of_two_who_write_from_one_version_one_wins(kube: Kube, namespace:
     assert set(await asyncio.gather(*writes)) == {None, Conflict}
 
 
-async def test_a_patch_from_no_version_is_never_in_conflict(kube: Kube, namespace: str) -> None:
+async def test_a_patch_without_a_version_has_no_conflict(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace))
     writes = [outcome(kube.patch(CONFIG_MAP, "one", {"data": {str(i): "x"}}, namespace)) for i in range(10)]
     assert set(await asyncio.gather(*writes)) == {None}
@@ -129,13 +129,13 @@ async def test_a_patch_for_another_uid_is_refused(kube: Kube, namespace: str) ->
         await kube.patch(CONFIG_MAP, "one", {"metadata": {"uid": "another"}, "data": {"a": "2"}}, namespace)
 
 
-async def test_a_patch_that_changes_nothing_makes_no_new_version(kube: Kube, namespace: str) -> None:
+async def test_a_patch_without_changes_creates_no_version(kube: Kube, namespace: str) -> None:
     made = await kube.create(CONFIG_MAP, config_map("one", namespace, labels={"a": "b"}))
     same = await kube.patch(CONFIG_MAP, "one", {"metadata": {"labels": {"a": "b"}}, "data": {"a": "1"}}, namespace)
     assert same == made
 
 
-async def test_a_patch_cannot_change_what_the_server_owns(kube: Kube, unique: str) -> None:
+async def test_a_patch_cannot_change_server_fields(kube: Kube, unique: str) -> None:
     made = (await kube.create(NODE_POOL, pool(unique))).metadata
     forged = {"creationTimestamp": "2000-01-01T00:00:00Z", "generation": 77, "labels": {"a": "b"}}
     patched = (await kube.patch(NODE_POOL, unique, {"metadata": forged})).metadata
@@ -178,7 +178,7 @@ async def test_a_status_patch_of_an_old_version_is_refused(kube: Kube, unique: s
         await kube.patch(NODE_CLAIM, unique, {"status": {"nodeName": "n"}}, subresource="status", resource_version=old)
 
 
-async def test_generation_counts_changes_of_the_spec_alone(kube: Kube, unique: str) -> None:
+async def test_the_generation_counts_spec_changes_only(kube: Kube, unique: str) -> None:
     made = await kube.create(NODE_POOL, pool(unique))
     labelled = await kube.patch(NODE_POOL, unique, {"metadata": {"labels": {"a": "b"}}})
     reported = await kube.patch(NODE_POOL, unique, {"status": {"nodes": 1}}, subresource="status")
@@ -187,14 +187,14 @@ async def test_generation_counts_changes_of_the_spec_alone(kube: Kube, unique: s
     assert generations == [1, 1, 1, 2]
 
 
-async def test_a_status_that_is_written_again_is_no_change(kube: Kube, unique: str) -> None:
+async def test_writing_the_same_status_is_no_change(kube: Kube, unique: str) -> None:
     await kube.create(NODE_CLAIM, claim(unique))
     patch = {"status": {"nodeName": "n", "conditions": [condition("Launched", "True")]}}
     first = await kube.patch(NODE_CLAIM, unique, patch, subresource="status")
     assert await kube.patch(NODE_CLAIM, unique, patch, subresource="status") == first
 
 
-async def test_a_specification_that_is_written_again_is_no_change(kube: Kube, unique: str) -> None:
+async def test_writing_the_same_spec_is_no_change(kube: Kube, unique: str) -> None:
     await kube.create(NODE_POOL, pool(unique))
     first = await kube.patch(NODE_POOL, unique, {"spec": {"weight": 10}})
     assert await kube.patch(NODE_POOL, unique, {"spec": {"weight": 10}}) == first
@@ -207,7 +207,7 @@ async def test_a_status_is_removed_by_null(kube: Kube, unique: str) -> None:
     assert (patched.status.node_name, patched.status.image_id) == ("", "i")
 
 
-async def test_a_kind_without_a_status_of_its_own_has_no_way_to_write_it(kube: Kube, namespace: str) -> None:
+async def test_a_kind_without_a_status_subresource_refuses_status_writes(kube: Kube, namespace: str) -> None:
     await kube.create(CONFIG_MAP, config_map("one", namespace))
     with pytest.raises(NotFound):
         await kube.patch(CONFIG_MAP, "one", {"status": {"a": "b"}}, namespace, subresource="status")
@@ -220,7 +220,7 @@ async def test_the_spec_of_a_claim_cannot_change(kube: Kube, unique: str) -> Non
         await kube.patch(NODE_CLAIM, unique, {"spec": {"expireAfter": "1h"}})
 
 
-async def test_a_pool_that_breaks_its_schema_is_refused(kube: Kube, unique: str) -> None:
+async def test_a_node_pool_that_violates_its_schema_is_refused(kube: Kube, unique: str) -> None:
     await kube.create(NODE_POOL, pool(unique))
     with pytest.raises(Invalid, match="weight"):
         await kube.patch(NODE_POOL, unique, {"spec": {"weight": 101}})
@@ -242,7 +242,7 @@ async def test_the_spec_of_a_running_pod_cannot_change(kube: Kube, namespace: st
         await kube.patch(POD, "one", {"spec": {"nodeName": "elsewhere"}}, namespace)
 
 
-async def test_a_lease_is_taken_over_only_from_the_version_that_was_read(kube: Kube, namespace: str) -> None:
+async def test_a_lease_is_acquired_only_from_the_version_that_was_read(kube: Kube, namespace: str) -> None:
     lease = control_plane.Lease(
         metadata=ObjectMeta(name="lock", namespace=namespace), spec=control_plane.LeaseSpec(holder_identity="first")
     )
@@ -253,8 +253,8 @@ async def test_a_lease_is_taken_over_only_from_the_version_that_was_read(kube: K
         await kube.patch(LEASE, "lock", {"spec": {"holderIdentity": "third"}}, namespace, resource_version=read)
 
 
-async def test_limit_ranges_fill_in_requests_and_limits_of_new_pods(kube: Kube, namespace: str) -> None:
-    """A default limit that is not stated is the maximum, a default request the default limit, else the minimum."""
+async def test_limit_ranges_set_default_requests_and_limits_of_new_pods(kube: Kube, namespace: str) -> None:
+    """The default limit defaults to the maximum; the default request to the default limit, or else the minimum."""
     item = LimitRangeItem(
         type="Container",
         max={"cpu": "4"},

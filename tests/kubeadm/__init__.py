@@ -1,1 +1,1 @@
-"""kubeadm itself, for tests of what nodes are given to join with."""
+"""The program kubeadm, for tests of join configurations."""

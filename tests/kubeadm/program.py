@@ -1,7 +1,7 @@
-"""kubeadm itself, built from the Go module beside this file (``gobuild``): what of it needs neither root nor a kubelet.
+"""The program kubeadm, built from the Go module in this folder (``gobuild``): parts without root and kubelet.
 
-It is one release. ``KUBERNETES_RELEASE`` names another one, of a module in ``releases/``, as for the control plane: each release
-of kubeadm reads what nodes of that release are given.
+It is one release. ``KUBERNETES_RELEASE`` selects another module in ``releases/``, as for the control plane: each release
+of kubeadm reads the join configuration of nodes of that release.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _ANSWER_SECONDS = 120
 
 
 class KubeadmFailed(Exception):
-    """kubeadm ended with an error; the message is what it wrote."""
+    """kubeadm failed; the message is its output."""
 
 
 def binary() -> Path:
-    """kubeadm, built first where that is necessary (minutes). Raises ``BuildFailed``."""
+    """The path of kubeadm, which is built if necessary (minutes). Raises ``BuildFailed``."""
     return _module().binaries(_COMMANDS) / "kubeadm"
 
 
 def is_ready() -> bool:
-    """Whether ``binary`` will answer at once."""
+    """Whether ``binary`` returns without a build."""
     return _module().is_built(_COMMANDS)
 
 

@@ -1,6 +1,6 @@
-"""An installation guide for v0.25 on EKS, step by step as it stands there: AWS, Helm, kubectl, manifests (AWS §20.1).
+"""An installation guide for v0.25 on EKS, step by step: AWS, Helm, kubectl, manifests (AWS §20.1).
 
-Helm and the API server are real, AWS is a double. One test performs all steps, because each needs the one before.
+Helm and the API server are real, AWS is a double. One test performs all steps, because each depends on the one before.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ pytestmark = [
 
 _NAMESPACE = "karpenter"
 _PROFILE = f"KarpenterNodeInstanceProfile-{CLUSTER}"
-#: The guide's cluster was of 1.24; this is the oldest that the double has images of AL2 for.
+#: The guide's cluster has 1.24; this is the oldest version for which the double has images of AL2.
 _VERSION = "1.32"
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{_NAMESPACE}/deployments/karpenter"
 _CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
-#: Ports a process of the test cannot share with others.
+#: Ports that must be free.
 _OWN_PORTS = frozenset({"METRICS_PORT", "HEALTH_PROBE_PORT", "WEBHOOK_PORT"})
-#: The guide's values, under the names of that time.
+#: The guide's values, with the names of that release.
 _VALUES = f"""
 settings:
   eksControlPlane: true
@@ -89,7 +89,7 @@ def _account_on_aws(plane: ControlPlane) -> Iterator[Double]:
 
 
 def _manifests() -> list[Json]:
-    """Provisioner and AWSNodeTemplate of the guide, with the cluster's name in the place of the placeholder."""
+    """Provisioner and AWSNodeTemplate of the guide, with the cluster's name instead of the placeholder."""
     names = ("a11-node-template", "a10-provisioner")
     text = "---\n".join((MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8") for name in names)
     return list(yaml.safe_load_all(text.replace("${CLUSTER_NAME}", TAG["Value"])))
@@ -113,7 +113,7 @@ def _install(plane: ControlPlane, folder: Path) -> str:
 
 
 def _environment(plane: ControlPlane) -> dict[str, str]:
-    """What the installed Deployment tells the controller."""
+    """The environment of the controller in the installed Deployment."""
     found = deployed.environment(plane.request("GET", _DEPLOYMENT))
     return {name: value for name, value in found.items() if name not in _OWN_PORTS}
 

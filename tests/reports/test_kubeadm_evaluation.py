@@ -1,4 +1,4 @@
-"""An evaluation for a kubeadm cluster on EC2: Ubuntu nodes that join by themselves, bursts of workers, limits (AWS §20.3).
+"""An evaluation for a kubeadm cluster on EC2: Ubuntu nodes that join with kubeadm, bursts of workers, limits (AWS §20.3).
 
 That its instances join a real control plane is shown by ``tests/cluster/test_kubeadm.py``, that its manifests are taken by
 ``tests/cluster/test_applied_appendix.py``.
@@ -36,8 +36,8 @@ def _ubuntu_class(**annotations: str) -> EC2NodeClass:
     return kinds.EC2_NODE_CLASS.decode(msgspec.json.encode(content))
 
 
-def test_the_class_joins_with_kubeadm_as_it_stands_there() -> None:
-    """API-A41, API-860, AWS-871, AWS-901: Ubuntu with a whole script counts as Custom does."""
+def test_the_class_of_the_report_joins_with_kubeadm_unchanged() -> None:
+    """API-A41, API-860, AWS-871, AWS-901: Ubuntu with a complete script is treated like Custom."""
     settings = BootstrapSettings(mode=BootstrapMode.KUBEADM, default_custom=True)
     assert joins_with_kubeadm(_ubuntu_class(), settings)
     annotated = _ubuntu_class(**{"karpenter.k8s.aws/bootstrap": "kubeadm"})
@@ -45,8 +45,8 @@ def test_the_class_joins_with_kubeadm_as_it_stands_there() -> None:
     assert joins_with_kubeadm(annotated, BootstrapSettings())
 
 
-def test_the_three_variables_of_its_script_are_filled_in() -> None:
-    """AWS-871, AWS-910: endpoint, token and hash; everything else of the script stays."""
+def test_the_three_variables_of_its_script_are_replaced() -> None:
+    """AWS-871, AWS-910: endpoint, token and hash; the rest of the script is unchanged."""
     join = JoinParameters(claim="worker-1", pool=_POOL, node_class="default", token=TOKEN)
     options = replace(joining(FIELD_REPORT, kubeadm_cluster(authority("ca")), join), family="Ubuntu")
     text = render_user_data(options).decode()
@@ -72,8 +72,8 @@ async def _begin(cluster: VirtualCluster, replicas: int) -> None:
 
 
 @in_virtual_time
-async def test_a_burst_gets_nodes_of_its_types_in_time_and_gives_them_back(cluster: VirtualCluster) -> None:
-    """API-A40, AWS-876: running within 60 s, gone after the 30 s of its policy."""
+async def test_a_burst_gets_nodes_of_its_types_in_time_and_they_are_removed_afterwards(cluster: VirtualCluster) -> None:
+    """API-A40, AWS-876: running within 60 s, removed after the 30 s of its policy."""
     await _begin(cluster, 6)
     await until(lambda: is_running(cluster, "worker", 6), 60)
     nodes = [node.metadata.labels for node in await cluster.all(kinds.NODE)]

@@ -1,4 +1,4 @@
-"""The kubeadm evaluation in a whole run of the controller: its NodePool, class and user data, 10 pods, and no secret anywhere.
+"""The kubeadm evaluation with the controller process: its NodePool, class and user data, 10 pods, and no exposed secret.
 
 The process works on the in-memory API server and the double of AWS. ``tests/cluster/test_kubeadm.py`` shows the same user data
 join a real control plane.
@@ -39,7 +39,7 @@ _SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
 _PODS, _POD_MILLI_CPU = 10, 500
 _RESULT_SECONDS = 120.0
 _TOKEN = re.compile(r"[a-z0-9]{6}\.(?P<secret>[a-z0-9]{16})")
-#: The keys in which a token travels, by operation.
+#: Keys of requests that contain a token, by operation.
 _TOKEN_KEYS = {"CreateLaunchTemplate": "UserData", "PutParameter": "Value"}
 
 
@@ -55,14 +55,14 @@ def _class(seeds: Seeds) -> Json:
 
 
 def _pool() -> Json:
-    """The report's pool; empty nodes go at once, and all together, to make the run short."""
+    """The report's NodePool; empty nodes are removed at once and together, to make the run short."""
     made = _manifest("a40-v1-pool")
     disruption = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
     return {**made, "spec": {**made["spec"], "disruption": disruption}}  # type: ignore[dict-item]
 
 
 def _prerequisites() -> Iterable[Json]:
-    """What `kubeadm init` puts into a cluster."""
+    """Objects that `kubeadm init` creates."""
     api = "rbac.authorization.k8s.io"
     for name, role, group in (
         ("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", _GROUP),
@@ -94,23 +94,23 @@ def _pod(number: int) -> Json:
 
 
 def secrets_in(places: Iterable[tuple[str, str]], secrets: Iterable[str]) -> tuple[str, ...]:
-    """Names of the places whose text holds a secret, plain or as Secrets encode it."""
+    """Names of the places whose text contains a secret, plain or in base64."""
     plain = tuple(secrets)
     wanted = (*plain, *(base64.b64encode(secret.encode()).decode() for secret in plain))
     return tuple(name for name, text in places if any(secret in text for secret in wanted))
 
 
 class _Run:
-    """What has been seen of one run."""
+    """Recorded objects and calls of one run."""
 
     def __init__(self, cluster: MemoryCluster, aws: Double) -> None:
         self._cluster = cluster
         self._aws = aws
-        #: Every version of every object that a look saw, but Secrets.
+        #: Every recorded version of every object, except Secrets.
         self.objects: dict[str, None] = {}
 
-    def look(self) -> None:
-        """Note all objects."""
+    def record(self) -> None:
+        """Record all objects."""
         server: MemoryServer = self._cluster.server
         for resource in server.resources:
             if resource.kind.plural != "secrets":
@@ -125,21 +125,21 @@ class _Run:
         return {token["secret"] for token in (*tokens, *stored) if token is not None}
 
     def has_tokens_of(self, delivery: str) -> bool:
-        """Whether instances got their tokens as this mode of delivery says: one each, or a shared one."""
+        """Whether instances have the tokens of this delivery mode: one each, or a shared one."""
         count = len(self._aws.control.instances())
         return len(self.secrets()) == (min(1, count) if delivery == "window" else count)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait, and look meanwhile."""
+        """Wait for a condition, and record objects meanwhile."""
         end = time.monotonic() + scaled_timeout(_RESULT_SECONDS)
         while not condition():
             assert time.monotonic() < end, what
-            self.look()
+            self.record()
             await self._sign()
             await asyncio.sleep(0.1)
 
     async def _sign(self) -> None:
-        """The control plane's signer: an entry per token. What it would sign with is checked on the real control plane."""
+        """The control plane's token signer: an entry per token. Tests with a real control plane check the signature."""
         tokens = [
             secret.data for secret in (await self._cluster.kube.list(kinds.SECRET, namespace="kube-system")).items
         ]
@@ -149,7 +149,7 @@ class _Run:
             await self._cluster.kube.patch(kinds.CONFIG_MAP, "cluster-info", signed, namespace="kube-public")
 
     def places(self, log: str, metrics: str) -> Iterable[tuple[str, str]]:
-        """Everything that others can read, by name: no Secret, and of the calls all but user data and stored tokens."""
+        """All output that others can read, by name: no Secrets, and calls without user data and stored tokens."""
         yield "log", log
         yield "metrics", metrics
         yield from (("object", text) for text in self.objects)
@@ -161,7 +161,7 @@ class _Run:
 
 
 def _without(left_out: str, value: object) -> object:
-    """The value without what stands under a key."""
+    """The value without a key."""
     if isinstance(value, dict):
         return {key: _without(left_out, entry) for key, entry in value.items() if key != left_out}
     return [_without(left_out, entry) for entry in value] if isinstance(value, list) else value
@@ -179,7 +179,7 @@ def _ready(server: MemoryServer) -> list[Node]:
 
 
 async def _bind(cluster: MemoryCluster) -> int:
-    """Put the pods on the nodes that are there, as the scheduler would by their CPU; how many found one."""
+    """Bind pods to nodes by their CPU, as the scheduler does; return the number of bound pods."""
     places = [
         node.metadata.name
         for node in _ready(cluster.server)
@@ -196,8 +196,8 @@ def _pods_that_fit(server: MemoryServer) -> int:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("delivery", ["per-claim", "window", "parameter"])
-async def test_ten_pods_get_nodes_that_join_and_go_and_no_secret_is_told(delivery: str) -> None:
-    """API-A40, API-A41, AWS-871, AWS-913, AWS-915 to AWS-917: from the first pod to the last node, by each delivery."""
+async def test_ten_pods_get_nodes_that_join_and_are_removed_and_no_secret_is_exposed(delivery: str) -> None:
+    """API-A40, API-A41, AWS-871, AWS-913, AWS-915 to AWS-917: from the first pod to the last node, for each delivery mode."""
     with Double(_REGION) as aws:
         seeds = seed(aws)
         tags = [{"Key": "karpenter.sh/discovery", "Value": "true"}]
@@ -248,8 +248,8 @@ async def _evaluate(cluster: MemoryCluster, aws: Double, delivery: str) -> None:
         assert not [name for name in kept if name.startswith("bootstrap-token-")], "tokens outlive their use"
 
 
-def test_a_secret_in_any_place_is_found() -> None:
-    """AWS-913: the scan itself, with a leak planted in an event; a token's identifier alone is none."""
+def test_a_secret_in_any_output_is_found() -> None:
+    """AWS-913: the scan itself, with a leak planted in an event; a token id alone is no secret."""
     places = [("log", "token abc123 issued"), ("object", '{"message":"joined with abc123.0123456789abcdef"}')]
     assert secrets_in(places, {"0123456789abcdef"}) == ("object",)
     assert secrets_in(places[:1], {"0123456789abcdef"}) == ()

@@ -1,4 +1,4 @@
-"""The demo of the launch announcement (v0.5): a Deployment grows from nothing, shrinks to nothing, and its nodes follow."""
+"""The demo of the launch announcement (v0.5): a Deployment scales from zero and back, and nodes follow."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def test_pods_get_nodes_of_the_types_and_zones_of_the_provisioner(cluster:
 
 
 @in_virtual_time
-async def test_empty_nodes_go_after_their_thirty_seconds(cluster: VirtualCluster) -> None:
-    """DIS-484, DIS-440: with the log lines of today for those that the announcement shows."""
+async def test_empty_nodes_are_removed_after_thirty_seconds(cluster: VirtualCluster) -> None:
+    """DIS-484, DIS-440: with the current log lines instead of those in the announcement."""
     await _grown(cluster, 5)
     await scale(cluster, "inflate", 0)
     await asyncio.sleep(25)

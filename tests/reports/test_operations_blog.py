@@ -1,4 +1,4 @@
-"""An operations write-up of releases 0.2x to 0.34: one Provisioner for everything, and the troubles it had (DIS §23.2)."""
+"""An operations write-up of releases 0.2x to 0.34: one Provisioner for all workloads, and its problems (DIS §23.2)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _running(cluster: VirtualCluster, replicas: int) -> None:
     await until(lambda: is_running(cluster, "web", replicas), 180)
 
 
-def test_both_lists_of_requirements_and_the_times_count() -> None:
+def test_requirements_and_times_of_the_provisioner_are_converted() -> None:
     """API-A21, DIS-476, DIS-477, AWS-865"""
     pool = _pool()
     assert len(pool.spec.template.spec.requirements) == 7
@@ -40,7 +40,7 @@ def test_both_lists_of_requirements_and_the_times_count() -> None:
 
 @in_virtual_time
 async def test_nodes_carry_the_finalizer_and_belong_to_a_nodeclaim(cluster: VirtualCluster) -> None:
-    """DIS-472, API-A22: as in the report's dumps, but for the kind of the owner."""
+    """DIS-472, API-A22: as in the report's output, except for the kind of the owner."""
     await _running(cluster, 3)
     (node, *_) = await cluster.all(kinds.NODE)
     assert labels.TERMINATION_FINALIZER in node.metadata.finalizers
@@ -49,7 +49,7 @@ async def test_nodes_carry_the_finalizer_and_belong_to_a_nodeclaim(cluster: Virt
 
 @in_virtual_time
 async def test_an_empty_node_stays_for_sixty_seconds(cluster: VirtualCluster) -> None:
-    """DIS-476: counted from the end of its last pod; a node with a pod stays for hours."""
+    """DIS-476: from the end of its last pod; a node with a pod stays for hours."""
     await _running(cluster, 3)
     await asyncio.sleep(3600)
     nodes = await nodes_of(cluster, _NAME)
@@ -62,7 +62,7 @@ async def test_an_empty_node_stays_for_sixty_seconds(cluster: VirtualCluster) ->
 
 @in_virtual_time
 async def test_a_node_is_drained_by_evictions_before_its_instance_ends(cluster: VirtualCluster) -> None:
-    """DIS-474, DIS-475: the report's five steps, in the order of writes and log lines; a finalizer holds the node meanwhile."""
+    """DIS-474, DIS-475: the report's five steps, in the order of writes and log lines; a finalizer keeps the node meanwhile."""
     await _running(cluster, 3)
     (name, *_) = await nodes_of(cluster, _NAME)
     await cluster.kube.delete(kinds.NODE, name)
@@ -78,20 +78,20 @@ async def _has_gone(cluster: VirtualCluster, name: str) -> bool:
 
 
 @in_virtual_time
-async def test_a_daemonset_that_comes_later_and_does_not_fit_is_said_on_the_nodeclaim(cluster: VirtualCluster) -> None:
-    """DIS-479, AWS-861: the report's log shipper waited on full nodes, and nothing said so."""
+async def test_a_later_daemonset_that_does_not_fit_is_reported_on_the_nodeclaim(cluster: VirtualCluster) -> None:
+    """DIS-479, AWS-861: the report's log shipper waited on full nodes without any message."""
     await _running(cluster, 3)
     (claim, *_) = await cluster.all(kinds.NODE_CLAIM)
     node = await cluster.get_node(claim.status.node_name)
     await cluster.kube.create(kinds.DAEMON_SET, _shipper(str(node.status.allocatable["cpu"])))
-    await until(lambda: _lacks_room(cluster, claim.metadata.name), 900)
+    await until(lambda: _has_insufficient_resources(cluster, claim.metadata.name), 900)
     condition = await cluster.condition(claim.metadata.name, "DaemonSetsFit")
     assert condition is not None
     assert "log-shipper" in condition[2]
 
 
 def _shipper(cpu: str) -> DaemonSet:
-    """One that would need all of a node."""
+    """A DaemonSet whose pods need a whole node."""
     container = Container(name="ship", resources=ResourceRequirements(requests={"cpu": cpu}))
     template = PodTemplateSpec(spec=PodSpec(containers=(container,)))
     return DaemonSet(
@@ -99,7 +99,7 @@ def _shipper(cpu: str) -> DaemonSet:
     )
 
 
-async def _lacks_room(cluster: VirtualCluster, claim: str) -> bool:
+async def _has_insufficient_resources(cluster: VirtualCluster, claim: str) -> bool:
     condition = await cluster.condition(claim, "DaemonSetsFit")
     return condition is not None and condition[0] == "False"
 

@@ -1,6 +1,6 @@
-"""The night of the recruiting pilot as its CronJob makes it, command by command, on a real API server (API-A05, DIS-467).
+"""The CronJob of the recruiting pilot empties the pool at night, command by command on a real API server (API-A05, DIS-467).
 
-A JSON patch of the limit, ten seconds, `kubectl delete nodes --force --grace-period=0`; in the morning the limit comes back.
+A JSON patch of the limit, ten seconds, `kubectl delete nodes --force --grace-period=0`; in the morning it restores the limit.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _has_nothing(plane: ControlPlane) -> Callable[[], bool]:
     return lambda: not any(_items(plane, path) for path in paths)
 
 
-def test_the_commands_of_the_cronjob_empty_the_pool_for_the_night_and_fill_it_in_the_morning(account: Account) -> None:
+def test_the_commands_of_the_cronjob_empty_the_pool_at_night_and_restore_it_in_the_morning(account: Account) -> None:
     plane = account.plane
     with controller(account.kubeconfig) as running:
         running.until(running.is_ready, "become ready")
@@ -82,7 +82,7 @@ def test_the_commands_of_the_cronjob_empty_the_pool_for_the_night_and_fill_it_in
 
 
 def _stays_empty(plane: ControlPlane) -> None:
-    """For longer than several batches take: nothing is bought while the limit is 0."""
+    """Longer than several batches: nothing is launched while the limit is 0."""
     end = time.monotonic() + 15
     is_empty = _has_nothing(plane)
     plane.until(lambda: not is_empty() or time.monotonic() > end, "the night to pass")

@@ -17,7 +17,7 @@ _NIGHT_SECONDS = 3600.0
 
 
 def _spot_pool() -> NodePool:
-    """With the limit that the CronJob replaces; the report's excerpt leaves it out."""
+    """The spot NodePool with the limit that the CronJob replaces; the report's excerpt omits it."""
     pool = converted_pool("a01-beta-pool-without-template")
     return msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, limits={"memory": "1000Gi"}))
 
@@ -37,7 +37,7 @@ async def _has_no_node(cluster: VirtualCluster) -> bool:
 
 
 @in_virtual_time
-async def test_pods_without_wishes_run_in_the_pool_of_the_greater_weight(cluster: VirtualCluster) -> None:
+async def test_pods_without_constraints_run_in_the_pool_with_the_larger_weight(cluster: VirtualCluster) -> None:
     """API-A01, API-A02, DIS-466: weight 50 before weight 1."""
     await _both_pools(cluster)
     await cluster.kube.create(kinds.DEPLOYMENT, pinned("web", 6, _SPOT))
@@ -48,7 +48,7 @@ async def test_pods_without_wishes_run_in_the_pool_of_the_greater_weight(cluster
 
 @in_virtual_time
 async def test_the_cronjob_switches_the_pool_off_overnight_and_on_again(cluster: VirtualCluster) -> None:
-    """API-A05, DIS-467: limit 0, then all nodes deleted; their instances end, and pods wait until the limit is back."""
+    """API-A05, DIS-467: limit 0, then all nodes deleted; their instances terminate, and pods wait until the limit is restored."""
     await _both_pools(cluster)
     await cluster.kube.create(kinds.DEPLOYMENT, pinned("web", 6, _SPOT))
     await until(lambda: is_running(cluster, "web", 6), 180)
@@ -65,8 +65,8 @@ async def test_the_cronjob_switches_the_pool_off_overnight_and_on_again(cluster:
 
 
 @in_virtual_time
-async def test_the_stages_of_a_removal_are_logged_in_their_order(cluster: VirtualCluster) -> None:
-    """DIS-462, DIS-463: the NodeClaim goes after its node."""
+async def test_the_steps_of_a_node_removal_are_logged_in_order(cluster: VirtualCluster) -> None:
+    """DIS-462, DIS-463: the NodeClaim is deleted after its Node."""
     await _both_pools(cluster)
     await cluster.kube.create(kinds.DEPLOYMENT, pinned("web", 2, _SPOT))
     await until(lambda: is_running(cluster, "web", 2), 180)
@@ -79,8 +79,8 @@ async def test_the_stages_of_a_removal_are_logged_in_their_order(cluster: Virtua
 
 
 @in_virtual_time
-async def test_the_stages_of_a_creation_are_logged_in_their_order(cluster: VirtualCluster) -> None:
-    """DIS-465: the report lists them with the words of that release; these are today's."""
+async def test_the_steps_of_a_node_creation_are_logged_in_order(cluster: VirtualCluster) -> None:
+    """DIS-465: the report has the log lines of that release; these are the current ones."""
     await _both_pools(cluster)
     await cluster.kube.create(kinds.DEPLOYMENT, pinned("web", 2, _SPOT))
     await until(lambda: is_running(cluster, "web", 2), 180)
@@ -97,8 +97,8 @@ async def test_the_stages_of_a_creation_are_logged_in_their_order(cluster: Virtu
 
 
 @in_virtual_time
-async def test_the_stages_of_a_disruption_are_logged_in_their_order(cluster: VirtualCluster) -> None:
-    """DIS-460 to DIS-464: a node that is empty is tainted and then deleted, and its claim after it."""
+async def test_the_steps_of_a_disruption_are_logged_in_order(cluster: VirtualCluster) -> None:
+    """DIS-460 to DIS-464: an empty node is tainted and deleted, then its NodeClaim."""
     await _both_pools(cluster)
     await cluster.kube.create(kinds.DEPLOYMENT, pinned("web", 2, _SPOT))
     await until(lambda: is_running(cluster, "web", 2), 180)
@@ -110,8 +110,8 @@ async def test_the_stages_of_a_disruption_are_logged_in_their_order(cluster: Vir
 
 
 @in_virtual_time
-async def test_the_morning_is_not_put_on_one_node(cluster: VirtualCluster) -> None:
-    """DIS-468: the report got one huge spot node at 07:00, and lost everything with it."""
+async def test_the_morning_load_is_not_placed_on_one_node(cluster: VirtualCluster) -> None:
+    """DIS-468: the report got one large spot node at 07:00, and lost all pods with it."""
     await _both_pools(cluster)
     await _limit_memory(cluster, "0")
     await cluster.kube.create(kinds.DEPLOYMENT, pinned("web", 40, _SPOT))
@@ -125,7 +125,7 @@ async def test_the_morning_is_not_put_on_one_node(cluster: VirtualCluster) -> No
 
 @in_virtual_time
 async def test_the_on_demand_pool_keeps_its_empty_nodes(cluster: VirtualCluster) -> None:
-    """DIS-466: `consolidateAfter: Never` counts for empty nodes too, contrary to what the report expects."""
+    """DIS-466: `consolidateAfter: Never` applies to empty nodes too, contrary to what the report expects."""
     await _both_pools(cluster)
     await cluster.kube.create(kinds.DEPLOYMENT, pinned("db", 2, _ON_DEMAND))
     await until(lambda: is_running(cluster, "db", 2), 180)

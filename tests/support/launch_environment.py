@@ -127,12 +127,12 @@ def ec2_type(
     more: Mapping[str, tuple[str, ...]] = {},
 ) -> InstanceType:
     """An instance type. Default offerings: on-demand, and spot at 40 % of the price, in both zones."""
-    sold = tuple(
+    default_offerings = tuple(
         offering(kind, zone, price * factor)
         for zone in ZONES
         for kind, factor in ((labels.SPOT, 0.4), (labels.ON_DEMAND, 1.0))
     )
-    own = tuple(offerings) if offerings is not None else sold
+    own = tuple(offerings) if offerings is not None else default_offerings
     values_by_key = {
         labels.INSTANCE_TYPE: (name,),
         labels.ARCH: (arch,),

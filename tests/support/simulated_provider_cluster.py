@@ -47,7 +47,7 @@ BROKEN = {
 SMALL = {"cpu": "100m", "memory": "128Mi", "pods": "1"}
 ZONES = ("zone-a", "zone-b")
 
-#: Nothing in most scenes watches heartbeats.
+#: Most tests do not need heartbeats.
 QUIET = SimulatedTiming(lease_renewal=None)
 
 RequirementValues = Mapping[str, tuple[str, ...]]
@@ -94,15 +94,15 @@ class ProviderCluster:
     faults: Faults = field(default_factory=Faults)
     providers: list[SimulatedProvider] = field(default_factory=list)
     timing: SimulatedTiming = QUIET
-    machines: asyncio.Task[None] | None = None
+    simulated_nodes: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the stand-in for instances, as a new process would."""
-        self.machines = asyncio.create_task(SimulatedNodes(self.kube, self.clock, self.timing).run())
+        """Start the simulated nodes, as a new process does."""
+        self.simulated_nodes = asyncio.create_task(SimulatedNodes(self.kube, self.clock, self.timing).run())
 
     async def stop(self) -> None:
-        """Stop it; raises what it failed with."""
-        running, self.machines = self.machines, None
+        """Stop the simulated nodes; raises their error."""
+        running, self.simulated_nodes = self.simulated_nodes, None
         if running is not None:
             running.cancel()
             with suppress(asyncio.CancelledError):
@@ -168,7 +168,7 @@ class ProviderCluster:
     async def pod(
         self, name: str, node: str, annotations: Mapping[str, str] = {}, labels: Mapping[str, str] = {}
     ) -> None:
-        """A pod, created and bound."""
+        """Create a pod and bind it."""
         container = Container(name="main", resources=ResourceRequirements(requests={"cpu": "100m"}))
         metadata = ObjectMeta(name=name, namespace="default", annotations=annotations, labels=labels)
         await self.kube.create(POD, Pod(metadata=metadata, spec=PodSpec(containers=(container,))))

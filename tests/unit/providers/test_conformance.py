@@ -1,4 +1,4 @@
-"""The simulated provider keeps the contract."""
+"""The simulated provider conforms to the provider contract."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from support.simulated_provider_cluster import run_in_virtual_time
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_the_simulated_provider_conforms(check: conformance.ConformanceCheck) -> None:
-    """OPS-210 ff.; each check names its own rules. OPS-213, 214, 217 to 219: all calls of the contract answer as it demands."""
+    """OPS-210 ff.; each check names its own rules. OPS-213, 214, 217 to 219: all calls of the contract."""
     run_in_virtual_time(check)

@@ -1,4 +1,4 @@
-"""The provider ``machines``: commands that are programs."""
+"""The provider ``machines``: power drivers, which are programs."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ async def test_a_driver_is_a_program_that_gets_action_host_and_variables(tmp_pat
         ("../fails", "", "no power driver '../fails'"),
     ],
 )
-async def test_a_driver_that_fails_is_quoted(tmp_path: Path, name: str, script: str, message: str) -> None:
+async def test_the_error_of_a_driver_has_its_output(tmp_path: Path, name: str, script: str, message: str) -> None:
     if script:
         _driver(tmp_path, name, script)
     with pytest.raises(PowerFailed, match=message):
         await PowerCommands(str(tmp_path), timeout_seconds=0.2).is_on(name, "h", {})
 
 
-async def test_a_driver_that_takes_too_long_is_killed_with_all_it_started(tmp_path: Path) -> None:
-    """A child of the driver must not switch the host later on, when it may belong to another claim."""
+async def test_a_driver_that_takes_too_long_is_killed_with_its_child_processes(tmp_path: Path) -> None:
+    """A child process must not power the host later, when another NodeClaim may have it."""
     _driver(tmp_path, "slow", f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/child\nwait\n")
     with pytest.raises(PowerFailed, match="did not end within"):
         await PowerCommands(str(tmp_path), timeout_seconds=1.0).on("slow", "h", {})
@@ -75,14 +75,14 @@ def _runs(pid: int) -> bool:
     return False
 
 
-async def test_output_of_a_driver_that_is_endless_or_no_text_does_no_harm(tmp_path: Path) -> None:
+async def test_unlimited_or_binary_output_of_a_driver_is_handled(tmp_path: Path) -> None:
     _driver(tmp_path, "loud", "#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' '\\377'\nexit 4\n")
     with pytest.raises(PowerFailed, match="loud on h ended with 4: \N{REPLACEMENT CHARACTER}") as refused:
         await PowerCommands(str(tmp_path)).on("loud", "h", {})
     assert len(str(refused.value)) < 400
 
 
-async def test_a_driver_that_leaves_something_running_has_ended(tmp_path: Path) -> None:
-    """Its child holds the output open."""
+async def test_a_driver_with_a_running_child_process_has_ended(tmp_path: Path) -> None:
+    """The child process keeps the output open."""
     _driver(tmp_path, "leaves", "#!/bin/sh\nsleep 5 &\necho on\n")
     assert await PowerCommands(str(tmp_path)).is_on("leaves", "h", {})

@@ -16,15 +16,15 @@ _ROOT = Path(__file__).resolve().parents[3]
 _EXAMPLES = _ROOT / "examples" / "machines"
 
 
-def test_the_commands_of_the_tutorial_switch_a_host() -> None:
-    """The block of the page is run as it stands there, from the root of the repository."""
+def test_the_commands_of_the_tutorial_power_a_host() -> None:
+    """The commands of the page are run unchanged from the root of the repository."""
     page = (_ROOT / "docs" / "getting-started" / "machines.md").read_text(encoding="utf-8")
     block = next(block for block in page.split("```sh\n")[1:] if block.startswith("export PATH")).split("```")[0]
     result = subprocess.run(["sh", "-euc", block], cwd=_ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["off", "on"]
 
 
-def test_the_hosts_of_the_tutorial_can_be_planned_with() -> None:
+def test_the_hosts_of_the_tutorial_can_be_used_in_a_plan() -> None:
     """Every driver of the examples is a program, and the class names one of them."""
     documents = [document for document in yaml.safe_load_all((_EXAMPLES / "lab.yaml").read_text()) if document]
     node_class = MACHINE_NODE_CLASS.decode(msgspec.json.encode(documents[0]))

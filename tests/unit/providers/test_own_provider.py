@@ -1,4 +1,4 @@
-"""The provider of the tutorial keeps the contract, is selected by its name, and is short."""
+"""The provider of the tutorial conforms to the contract, is selected by its name, and is short."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CLASS = NodeClassReference(group="rack.example.com", kind="RackNodeClass", name=
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The module of the tutorial, with a rack of its own."""
+    """The module of the tutorial, with its own rack directory."""
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.setenv("RACK", str(tmp_path))
     monkeypatch.delitem(sys.modules, "rack_provider", raising=False)
@@ -58,7 +58,7 @@ def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 @dataclass
 class RackEnvironment:
-    """What a conformance environment is for the example: an API server with its class, and the rack's directory."""
+    """The conformance environment of the example: an API server with its class, and the rack's directory."""
 
     example: ModuleType
     rack: Path
@@ -120,11 +120,11 @@ class RackEnvironment:
         await asyncio.sleep(60)
 
 
-def in_rack(example: ModuleType, rack: Path, story: Callable[[RackEnvironment], Awaitable[None]]) -> None:
+def run_in_environment(example: ModuleType, rack: Path, scenario: Callable[[RackEnvironment], Awaitable[None]]) -> None:
     async def main(clock: LoopClock) -> None:
         kube = MemoryKube(MemoryServer(clock, kinds=(*KINDS.values(), example.RACK_NODE_CLASS)))
         await kube.create(example.RACK_NODE_CLASS, example.RackNodeClass(metadata=ObjectMeta(name=CLASS.name)))
-        await story(RackEnvironment(example, rack, clock, kube, []))
+        await scenario(RackEnvironment(example, rack, clock, kube, []))
 
     virtual_time.run_virtual(main, START)
 
@@ -134,17 +134,19 @@ def test_the_provider_of_the_tutorial_conforms(
     example: ModuleType, tmp_path: Path, check: conformance.ConformanceCheck
 ) -> None:
     """OPS-210 ff.; each check names its own rules."""
-    in_rack(example, tmp_path, check)
+    run_in_environment(example, tmp_path, check)
 
 
-def test_the_setting_builds_the_provider_with_its_class_and_its_garbage_collection(
+def test_the_setting_creates_the_provider_with_its_class_and_garbage_collection(
     example: ModuleType, tmp_path: Path
 ) -> None:
-    async def scenario(stage: RackEnvironment) -> None:
-        setup = manager_cloud.external_setup(resolve_settings({"provider": NAME}, {}), stage.kube, stage.clock)
+    async def scenario(environment: RackEnvironment) -> None:
+        setup = manager_cloud.external_setup(
+            resolve_settings({"provider": NAME}, {}), environment.kube, environment.clock
+        )
         assert (setup.provider.name, list(setup.garbage_collectors)) == ("rack", ["instances"])
 
-    in_rack(example, tmp_path, scenario)
+    run_in_environment(example, tmp_path, scenario)
 
 
 def test_run_accepts_the_name_of_a_provider_that_can_be_imported(example: ModuleType) -> None:
@@ -166,12 +168,12 @@ def test_run_accepts_the_name_of_a_provider_that_can_be_imported(example: Module
         ),
     ],
 )
-def test_run_says_in_one_line_why_a_provider_cannot_be_imported(example: ModuleType, name: str, line: str) -> None:
+def test_run_reports_a_provider_that_cannot_be_imported_in_one_line(example: ModuleType, name: str, line: str) -> None:
     result = CliRunner().invoke(app, ["run", "--check", "--provider", name])
     assert (result.exit_code, result.stderr) == (2, line + "\n")
 
 
-def test_a_plan_takes_pools_of_another_providers_class_without_a_complaint() -> None:
+def test_a_plan_accepts_pools_with_a_class_of_another_provider() -> None:
     """OPS-268: the example file of instance types is in the current format."""
     arguments = ["-f", str(FOLDER / "racknodeclass.yaml"), "--instance-types", str(FOLDER / "server-types.json")]
     result = CliRunner().invoke(app, ["plan", *arguments])
@@ -179,7 +181,7 @@ def test_a_plan_takes_pools_of_another_providers_class_without_a_complaint() -> 
     assert "node class" not in result.stderr
 
 
-def test_the_tutorial_shows_the_code_of_the_example_and_keeps_its_promise_of_200_lines() -> None:
+def test_the_tutorial_shows_the_code_of_the_example_in_at_most_200_lines() -> None:
     """Without blank lines, comments and docstrings; the page includes the file, so that there is one source."""
     page = (ROOT / "docs" / "how-to" / "own-provider.md").read_text(encoding="utf-8")
     assert "../../examples/provider/rack_provider.py" in page

@@ -1,4 +1,4 @@
-"""The stand-in for DRA drivers on simulated instances."""
+"""Simulated DRA drivers of simulated instances."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from support.device_builders import gpus, slice_spec, with_devices
 from support.simulated_provider_cluster import SMALL, ProviderCluster, run_in_virtual_time, types
 
 
-def test_an_instance_publishes_the_devices_of_its_type_and_takes_them_along() -> None:
-    """SCH-784: slices are there with the Node, in pools of its own, and go with the instance."""
+def test_an_instance_publishes_the_devices_of_its_type_and_removes_them() -> None:
+    """SCH-784: the Node has ResourceSlices in its own pools, which are deleted with the instance."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         devices = slice_spec(*gpus(2))
-        sold = tuple(with_devices(each, devices) for each in types())
-        provider = SimulatedProvider(cluster.kube, cluster.clock, sold, cluster.faults)
+        instance_types = tuple(with_devices(each, devices) for each in types())
+        provider = SimulatedProvider(cluster.kube, cluster.clock, instance_types, cluster.faults)
         instance = await provider.create(await cluster.claim("one", {}, SMALL))
         name = instance.provider_id.removeprefix("kwok://")
         await until(lambda: has_node(cluster))

@@ -1,4 +1,4 @@
-"""What the simulated provider adds to the contract."""
+"""Behavior of the simulated provider beyond the contract."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def claim(requirements: dict[str, tuple[str, ...]], requests: dict[str, str]) ->
     return NodeClaim(metadata=ObjectMeta(name="one", uid="u"), spec=claim_spec(requirements, requests))
 
 
-def bought(requirements: dict[str, tuple[str, ...]], requests: dict[str, str]) -> tuple[str, str, str]:
+def launched_offering(requirements: dict[str, tuple[str, ...]], requests: dict[str, str]) -> tuple[str, str, str]:
     by_name = {instance_type.name: instance_type for instance_type in types()}
     choice = simulated_offerings.launchable_offerings(
         by_name, claim(requirements, requests), lambda instance_type, offering: True
@@ -42,16 +42,16 @@ def bought(requirements: dict[str, tuple[str, ...]], requests: dict[str, str]) -
     return choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type
 
 
-def test_the_cheapest_fitting_offering_is_bought_and_ties_go_by_name_then_zone() -> None:
+def test_the_cheapest_fitting_offering_is_launched_and_ties_are_resolved_by_name_and_zone() -> None:
     """OPS-256, OPS-267."""
-    assert bought({}, SMALL) == ("m-2x", "zone-a", "spot")
-    assert bought(ON_DEMAND, SMALL) == ("m-2x", "zone-a", "on-demand")
-    assert bought({labels.ZONE: ("zone-b",)}, SMALL) == ("m-2x", "zone-b", "spot")
-    assert bought({}, {"cpu": "2"}) == ("m-4x", "zone-a", "spot")  # overhead leaves 1.9 cores of two
-    assert bought({labels.INSTANCE_TYPE: ("m-16x", "m-4x")}, SMALL) == ("m-4x", "zone-a", "spot")
+    assert launched_offering({}, SMALL) == ("m-2x", "zone-a", "spot")
+    assert launched_offering(ON_DEMAND, SMALL) == ("m-2x", "zone-a", "on-demand")
+    assert launched_offering({labels.ZONE: ("zone-b",)}, SMALL) == ("m-2x", "zone-b", "spot")
+    assert launched_offering({}, {"cpu": "2"}) == ("m-4x", "zone-a", "spot")  # overhead leaves 1.9 cores of two
+    assert launched_offering({labels.INSTANCE_TYPE: ("m-16x", "m-4x")}, SMALL) == ("m-4x", "zone-a", "spot")
 
 
-def test_why_nothing_is_left_is_counted_per_reason() -> None:
+def test_the_error_counts_the_excluded_types_by_reason() -> None:
     """OPS-226, OPS-267."""
     offerings = simulated_offerings.launchable_offerings(
         {instance_type.name: instance_type for instance_type in types()},
@@ -67,7 +67,7 @@ def test_why_nothing_is_left_is_counted_per_reason() -> None:
     assert "2 not available now" in str(offerings)
 
 
-def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
+def test_an_unknown_well_known_label_is_refused_and_a_custom_label_is_not() -> None:
     by_name = {instance_type.name: instance_type for instance_type in types()}
 
     def count(requirements: dict[str, tuple[str, ...]]) -> int:
@@ -82,7 +82,7 @@ def test_a_label_the_types_lack_refuses_and_a_custom_label_does_not() -> None:
     assert count({labels.NODE_POOL: ("default",)}) == 12
 
 
-def test_the_instance_and_its_node_carry_what_users_know() -> None:
+def test_the_instance_and_its_node_have_the_documented_labels() -> None:
     """OPS-258, OPS-259, OPS-265."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -129,7 +129,7 @@ def test_an_instance_registers_with_the_claims_taints() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_refused_offerings_count_as_unavailable_for_three_minutes() -> None:
+def test_refused_offerings_are_unavailable_for_three_minutes() -> None:
     """OPS-014."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -154,7 +154,7 @@ def test_refused_offerings_count_as_unavailable_for_three_minutes() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_a_rule_with_a_count_is_used_up() -> None:
+def test_a_fault_rule_with_a_count_applies_that_often() -> None:
     """OPS-269."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -170,7 +170,7 @@ def test_a_rule_with_a_count_is_used_up() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_instances_whose_claim_vanished_are_ended() -> None:
+def test_instances_whose_claim_is_missing_are_terminated() -> None:
     """OPS-266."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -205,7 +205,7 @@ def test_api_faults_are_provider_errors() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_the_node_of_a_claim_holds_what_the_claim_requests() -> None:
+def test_the_node_of_a_claim_fits_the_requests_of_the_claim() -> None:
     """OPS-P7: 3 CPUs and 11 Gi fit the allocatable resources of the chosen type, overhead deducted."""
     requests = {"cpu": "3", "memory": "11Gi"}
 
@@ -217,12 +217,12 @@ def test_the_node_of_a_claim_holds_what_the_claim_requests() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_requests_that_are_no_quantities_are_reported() -> None:
+def test_requests_that_are_not_quantities_are_reported() -> None:
     with pytest.raises(ProviderError, match="claim one asks for 'much' is not a quantity"):
         simulated_offerings.launchable_offerings({}, claim({}, {"cpu": "much"}), lambda instance_type, offering: True)
 
 
-def test_a_class_with_a_delay_nobody_can_read_is_not_ready() -> None:
+def test_a_class_with_an_invalid_delay_is_not_ready() -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         provider = await cluster.provider()
         one = await cluster.claim("one", {}, SMALL)
@@ -246,8 +246,8 @@ def test_a_class_being_deleted_is_insufficient_capacity() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_an_offering_the_catalogue_lacks_is_not_bought() -> None:
-    """Settled: ``available`` of the file is honoured."""
+def test_an_offering_that_is_unavailable_in_the_file_is_not_launched() -> None:
+    """``available`` of the instance type file applies."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         nothing = tuple(
@@ -275,15 +275,15 @@ def test_an_offering_the_catalogue_lacks_is_not_bought() -> None:
         (b"{", "faults.yaml: "),
     ],
 )
-def test_a_mistake_in_a_script_is_one_line_with_its_place(content: bytes, message: str) -> None:
+def test_an_error_in_a_fault_file_is_one_line_with_its_position(content: bytes, message: str) -> None:
     """OPS-269."""
     with pytest.raises(fault_rules.FaultsError, match=message) as caught:
         fault_rules.parse_faults(content, "faults.yaml")
     assert "\n" not in str(caught.value)
 
 
-def test_a_script_reads_as_documented() -> None:
-    """OPS-269: the example of the module, in its own words."""
+def test_the_documented_fault_file_is_parsed() -> None:
+    """OPS-269: the example in the module's documentation."""
     example = (fault_rules.__doc__ or "").partition("process.\n")[2]
     script = fault_rules.parse_faults(example.encode())
     assert script.insufficient_capacity[0].count == 3
@@ -292,7 +292,7 @@ def test_a_script_reads_as_documented() -> None:
 
 
 def reserving(units: int) -> tuple[InstanceType, ...]:
-    """The types, each also sold out of one reservation, cheaper than anything else."""
+    """The types, each also with a reserved offering of one reservation, which is the cheapest."""
     place = {labels.ZONE: "zone-a", labels.CAPACITY_TYPE: labels.RESERVED, labels.RESERVATION_ID: "r1"}
     extra = Offering(requirements_from_labels(place), 0.0001, reservation_capacity=units)
     kinds = requirement(labels.CAPACITY_TYPE, "In", ("on-demand", "spot", "reserved"))
@@ -308,7 +308,7 @@ def reserving(units: int) -> tuple[InstanceType, ...]:
     )
 
 
-def test_a_reservation_is_used_up_instance_by_instance_and_free_again_when_they_end() -> None:
+def test_instances_use_and_return_the_units_of_a_reservation() -> None:
     """SCH-581, OPS-256"""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -324,18 +324,18 @@ def test_a_reservation_is_used_up_instance_by_instance_and_free_again_when_they_
             return {offering.reservation_capacity for offering in sold if offering.reservation_id}
 
         assert await units() == {1}
-        machine = await provider.create(await cluster.claim("first", requirements, SMALL))
-        assert (machine.labels[labels.RESERVATION_ID], await units()) == ("r1", {0})
+        instance = await provider.create(await cluster.claim("first", requirements, SMALL))
+        assert (instance.labels[labels.RESERVATION_ID], await units()) == ("r1", {0})
         with pytest.raises(InsufficientCapacity):
             await provider.create(await cluster.claim("second", requirements, SMALL))
-        await provider.delete(machine.provider_id)
+        await provider.delete(instance.provider_id)
         assert await units() == {1}
 
     run_in_virtual_time(scenario)
 
 
-def test_an_instance_has_the_amounts_of_the_offering_it_was_bought_by() -> None:
-    """SCH-117, OPS-238: an offering that does not hold the requests is not bought, though others of its type would."""
+def test_an_instance_has_the_capacity_of_its_offering() -> None:
+    """SCH-117, OPS-238: an offering that does not fit the requests is not used, even if others of its type fit."""
     small = types()[0]
     dear = max(small.offerings, key=lambda offering: offering.price_per_hour)
     offerings = tuple(
@@ -353,8 +353,8 @@ def test_an_instance_has_the_amounts_of_the_offering_it_was_bought_by() -> None:
     assert cheapest({"cpu": "32"}).offering.zone == dear.zone
 
 
-def test_launches_take_turns_between_zones_of_one_price() -> None:
-    """OPS-256 leaves ties within a type to chance; here they are spread, so that no zone gets all nodes of a plan."""
+def test_launches_alternate_between_zones_of_equal_price() -> None:
+    """OPS-256 leaves ties within a type open; they are spread, so that no zone gets all nodes of a plan."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         provider = await cluster.provider()
@@ -384,8 +384,8 @@ def test_a_reboot_gives_the_node_another_boot_id_and_nothing_else() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_the_simulated_provider_repairs_what_the_conditions_of_tests_say() -> None:
-    """K15-520: not ready without a pattern is the one fallback; two conditions are for tests, one of them reboots."""
+def test_the_repair_policies_of_the_simulated_provider() -> None:
+    """K15-520: NotReady without a pattern is the only fallback; two conditions are for tests, of which one reboots."""
     found = {
         (policy.condition_type, policy.condition_status): (
             policy.reason_pattern,
@@ -421,8 +421,8 @@ def _all_launchable(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_launches_are_tried_in_the_order_of_all_that_fit_sorted(seed: int) -> None:
-    """Remembered offerings and a look at the first few only give what a look at all of them gives."""
+def test_cached_offerings_have_the_order_of_all_sorted_offerings(seed: int) -> None:
+    """A search in cached, sorted offerings gives the same result as a search in all offerings."""
     dice = random.Random(seed)
     requirements: tuple[dict[str, tuple[str, ...]], ...] = ({}, SPOT, ON_DEMAND, {labels.ZONE: ("zone-b",)})
     keys = [(own.name, offering.zone, offering.capacity_type) for own in types() for offering in own.offerings]

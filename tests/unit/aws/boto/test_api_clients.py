@@ -228,7 +228,7 @@ async def test_a_reboot_keeps_the_instance(account: AwsSession, seeds: Seeds) ->
     """K15-A62, K15-A124: it has the same id and runs; an unknown id is refused."""
     ec2 = account.services.ec2
     await template(account, seeds)
-    ((instance_id,),) = [bought.instance_ids for bought in (await ec2.create_fleet(fleet(seeds))).instances]
+    ((instance_id,),) = [launched.instance_ids for launched in (await ec2.create_fleet(fleet(seeds))).instances]
     (before,) = await ec2.describe_instances((instance_id,))
     await ec2.reboot_instances((instance_id,))
     (after,) = await ec2.describe_instances((instance_id,))
@@ -244,15 +244,15 @@ async def test_instances_are_launched_read_tagged_and_terminated(account: AwsSes
     await template(account, seeds)
     answer = await ec2.create_fleet(fleet(seeds))
     assert answer.fleet_id
-    (bought,) = answer.instances
-    (instance_id,) = bought.instance_ids
-    chosen = bought.launch_template_and_overrides
+    (launched,) = answer.instances
+    (instance_id,) = launched.instance_ids
+    chosen = launched.launch_template_and_overrides
     assert chosen is not None
     assert chosen.overrides is not None
     assert chosen.overrides.subnet_id in seeds.subnets.values()
     await ec2.create_tags((instance_id,), {"Name": "node-1"})
     (instance_info,) = await ec2.describe_instances((instance_id,))
-    assert instance_info.instance_type == bought.instance_type
+    assert instance_info.instance_type == launched.instance_type
     assert tag_map(instance_info.tags).items() >= {**POOL, "Name": "node-1"}.items()
     assert instance_info.launch_time is not None
     assert await ec2.describe_instances(filters=(Ec2Filter(name="tag-key", values=("karpenter.sh/nodepool",)),)) == (

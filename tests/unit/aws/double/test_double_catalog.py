@@ -57,9 +57,9 @@ def test_offerings_are_paged_and_have_zones(ec2: Any) -> None:
             LocationType="availability-zone", PaginationConfig={"PageSize": 1000}
         )
     )
-    sold = {(entry["InstanceType"], entry["Location"]) for page in pages for entry in page["InstanceTypeOfferings"]}
+    offered = {(entry["InstanceType"], entry["Location"]) for page in pages for entry in page["InstanceTypeOfferings"]}
     assert len(pages) > 4
-    assert {zone for _, zone in sold} == {"us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"}
+    assert {zone for _, zone in offered} == {"us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"}
 
 
 def test_zones_have_ids(ec2: Any) -> None:

@@ -191,8 +191,8 @@ def test_every_call_is_recorded_with_its_parameters_and_its_result(aws: Double, 
         ec2.describe_launch_templates(LaunchTemplateNames=["other"])
     with refused("NoSuchEntity"):
         client(aws, "iam").get_instance_profile(InstanceProfileName="other")
-    (bought,) = aws.calls.carried_out("CreateFleet")
-    assert bought.parameters["TargetCapacitySpecification"]["TotalTargetCapacity"] == 3
+    (launched,) = aws.calls.carried_out("CreateFleet")
+    assert launched.parameters["TargetCapacitySpecification"]["TotalTargetCapacity"] == 3
     assert [call.code for call in aws.calls.all] == [
         "",
         "InvalidLaunchTemplateName.NotFoundException",

@@ -147,10 +147,10 @@ def test_a_full_reservation_is_counted_down_and_other_offerings_stay_available()
     """K15-A48, K15-A56, K15-A140, AWS-T428, AWS-455: the answer marks that reservation only."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
-        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
+        instance_type = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
         refuse_fleets(environment, refusal("ReservationCapacityExceeded"))
         with pytest.raises(InsufficientCapacity):
-            await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
+            await launch(environment, instance_type, requirements=RESERVED_OR_ON_DEMAND)
         assert environment.recorded.units == {"cr-1": 0}
         assert environment.recorded.unavailable == [OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")]
 
@@ -162,10 +162,10 @@ def test_a_reservation_refused_for_another_reason_keeps_its_count(code: str) -> 
     """K15-A46, K15-A48, K15-A140: it is unavailable for a time, with any number of free units."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
-        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
+        instance_type = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1")])
         refuse_fleets(environment, refusal(code))
         with pytest.raises(InsufficientCapacity):
-            await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
+            await launch(environment, instance_type, requirements=RESERVED_OR_ON_DEMAND)
         assert environment.recorded.units == {}
         assert set(environment.recorded.unavailable) == {
             OfferingKey(labels.RESERVED, "m5.large", "a", reservation="cr-1")
@@ -178,9 +178,9 @@ def test_a_full_reservation_is_refused_without_a_call_where_nothing_else_is_allo
     """K15-A40, K15-A137, K15-A35: available with nothing left is not launchable."""
 
     async def scenario(environment: LaunchEnvironment) -> None:
-        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1")])
+        instance_type = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 0, "cr-1")])
         with pytest.raises(InsufficientCapacity):
-            await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
+            await launch(environment, instance_type, requirements=RESERVED_OR_ON_DEMAND)
         assert environment.ec2.calls["CreateFleet"] == 0
 
     run_scenario(scenario)
@@ -197,8 +197,8 @@ def test_with_a_full_reservation_the_claim_is_launched_on_demand() -> None:
 
 def _logged_refusals(environment: LaunchEnvironment, code: str, zone: str = "a") -> list[MutableMapping[str, Any]]:
     """The log lines of a refused launch into a reservation."""
-    sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), reserved("b", 1e-8, 2, "cr-2")])
-    plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (sold,))
+    instance_type = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), reserved("b", 1e-8, 2, "cr-2")])
+    plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (instance_type,))
     recorded = environment.recorded
     effects = LaunchEffects(recorded, recorded, environment.addresses, environment.series, recorded)
     with capture_logs() as lines:

@@ -116,7 +116,7 @@ def test_the_tags_of_a_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "sold", "target", "spot", "on_demand", "kinds"),
+    ("asked", "types", "target", "spot", "on_demand", "kinds"),
     [
         pytest.param(claim(), (LARGE,), "spot", "price-capacity-optimized", None, None, id="AWS-T410"),
         pytest.param(claim("one", ON_DEMAND), (LARGE,), "on-demand", None, "lowest-price", None, id="AWS-T411"),
@@ -169,14 +169,14 @@ def test_the_tags_of_a_launch() -> None:
 )
 def test_the_request_for_each_capacity_type(
     asked: NodeClaim,
-    sold: tuple[InstanceType, ...],
+    types: tuple[InstanceType, ...],
     target: str,
     spot: str | None,
     on_demand: str | None,
     kinds: tuple[str, ...] | None,
 ) -> None:
     """AWS-441 to AWS-444."""
-    actual = requested(planned(asked, sold))
+    actual = requested(planned(asked, types))
     assert actual.target_capacity_specification.default_target_capacity_type == target
     assert (actual.spot_options.allocation_strategy if actual.spot_options else None) == spot
     assert (actual.on_demand_options.allocation_strategy if actual.on_demand_options else None) == on_demand
@@ -338,8 +338,10 @@ def test_a_reserved_instance_carries_its_reservation_and_is_counted() -> None:
 
     async def scenario(environment: LaunchEnvironment) -> None:
         environment.recorded.units = {"cr-1": 2}
-        sold = ec2_type("m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)])
-        instance = await launch(environment, sold, requirements=RESERVED_OR_ON_DEMAND)
+        instance_type = ec2_type(
+            "m5.large", offerings=[reserved("a", 1e-8, 2, "cr-1"), offering(labels.ON_DEMAND, "b", 0.1)]
+        )
+        instance = await launch(environment, instance_type, requirements=RESERVED_OR_ON_DEMAND)
         assert instance.labels[labels.CAPACITY_TYPE] == "reserved"
         assert instance.labels[labels.RESERVATION_ID] == "cr-1"
         assert instance.labels[aws_labels.RESERVATION_TYPE] == "default"

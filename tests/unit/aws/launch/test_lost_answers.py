@@ -136,17 +136,17 @@ class Controllers:
 
     async def _look_after(self, asked: NodeClaim, late: float) -> None:
         name, uid = asked.metadata.name, asked.metadata.uid
-        bought: dict[str, str] = {}
+        provider_ids: dict[str, str] = {}
         await asyncio.sleep(late)
         while True:
             try:
                 current = await self._world.kube.get(NODE_CLAIM, name)
                 if current.metadata.uid != uid or current.status.provider_id:
                     return
-                if uid not in bought:
+                if uid not in provider_ids:
                     instance = await self._world.launcher.launch(current, CLASS, TYPES)
-                    bought[uid] = instance.provider_id
-                patch = {"status": {"providerID": bought[uid]}}
+                    provider_ids[uid] = instance.provider_id
+                patch = {"status": {"providerID": provider_ids[uid]}}
                 version = current.metadata.resource_version
                 await self._world.kube.patch(NODE_CLAIM, name, patch, subresource="status", resource_version=version)
             except NotFound:

@@ -315,8 +315,8 @@ def test_a_template_is_named_after_its_content() -> None:
 
 def test_reserved_launches_have_a_template_per_reservation() -> None:
     """AWS-481, AWS-448: with its own offering only."""
-    sold = [reserved("a", 1e-8, 3, "cr-1"), reserved("b", 1e-8, 3, "cr-2"), offering(labels.ON_DEMAND, "a", 0.1)]
-    plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("m5.large", offerings=sold),))
+    offerings = [reserved("a", 1e-8, 3, "cr-1"), reserved("b", 1e-8, 3, "cr-2"), offering(labels.ON_DEMAND, "a", 0.1)]
+    plan = planned(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("m5.large", offerings=offerings),))
     assert sorted(
         (override.reservation, override.zone)
         for template_plan in plan.templates

@@ -23,12 +23,12 @@ class Launches:
         self.clock = ManualClock()
         self.memory = UnavailableOfferings(self.clock)
 
-    def minutes_away(self, sold: OfferingKey = SPOT, reason: str = ICE) -> int:
+    def minutes_away(self, offering: OfferingKey = SPOT, reason: str = ICE) -> int:
         """Mark an offering as unavailable, and advance the clock until it is available."""
-        self.memory.mark_unavailable(sold, reason)
+        self.memory.mark_unavailable(offering, reason)
         for minute in range(1, 200):
             self.clock.advance(minutes=1)
-            if not self.memory.is_unavailable(sold):
+            if not self.memory.is_unavailable(offering):
                 return minute
         raise AssertionError("it never came back")
 

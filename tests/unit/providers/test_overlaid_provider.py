@@ -1,4 +1,4 @@
-"""A cloud seen through overlays: what pools may use, and what the cloud itself is asked (SCH-760, API-166)."""
+"""A provider with node overlays: instance types of NodePools, and requests to the cloud (SCH-760, API-166)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ POOL = node_pool()
 T = TypeVar("T")
 
 
-class Cloud:
-    """Sells the first type it is asked for, unless that is sold out."""
+class FakeCloud:
+    """Launches the first requested type that is available."""
 
     def __init__(self) -> None:
         self.types: tuple[InstanceType, ...] = STD
         self.asked: list[NodeClaim] = []
-        self.sold_out: frozenset[str] = frozenset()
+        self.unavailable: frozenset[str] = frozenset()
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         return self.types
@@ -40,9 +40,9 @@ class Cloud:
     async def create(self, claim: NodeClaim) -> Instance:
         self.asked.append(claim)
         named = next((r.values for r in claim.spec.requirements if r.key == labels.INSTANCE_TYPE), ("default",))
-        left = [name for name in named if name not in self.sold_out]
+        left = [name for name in named if name not in self.unavailable]
         if not left:
-            raise InsufficientCapacity("sold out")
+            raise InsufficientCapacity("no capacity")
         own = {"cpu": 4000}
         return Instance("id", claim.metadata.name, {labels.INSTANCE_TYPE: left[0]}, own, own, NOW)
 
@@ -51,9 +51,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def seen(*overlays: ParsedOverlay) -> tuple[Cloud, OverlaidProvider]:
-    """A cloud, and how it looks with these overlays in force."""
-    cloud = Cloud()
+def with_overlays(*overlays: ParsedOverlay) -> tuple[FakeCloud, OverlaidProvider]:
+    """A cloud and its provider with these overlays."""
+    cloud = FakeCloud()
     provider = OverlaidProvider(cast(CloudProvider, cloud))
     provider.set_overlays(overlays, [NodePoolInstanceTypes(POOL, STD)])
     return cloud, provider
@@ -72,24 +72,24 @@ def overlay(**fields: Any) -> ParsedOverlay:
 
 
 def values(nodeclaim: NodeClaim, key: str) -> tuple[str, ...]:
-    """The values a claim accepts of a label; none where it accepts all."""
+    """The values that a NodeClaim accepts for a label; empty if it accepts all."""
     return next((requirement.values for requirement in nodeclaim.spec.requirements if requirement.key == key), ())
 
 
 DEVICES = overlay(capacity=res.parse_resources({"x/dev": "2"}))
 
 
-def test_a_pool_that_was_not_judged_has_no_types() -> None:
+def test_a_node_pool_whose_overlays_were_not_evaluated_has_no_types() -> None:
     """API-166. OPS-229: the error names the NodePool."""
-    _, provider = seen()
+    _, provider = with_overlays()
     other = node_pool("other")
     with pytest.raises(UnevaluatedNodePool, match="other"):
         run(provider.instance_types(other))
     assert run(provider.types_without_overlays(other)) is STD
 
 
-def test_the_same_types_are_the_same_object_until_something_changes() -> None:
-    cloud, provider = seen(DEVICES)
+def test_the_types_are_the_same_object_until_something_changes() -> None:
+    cloud, provider = with_overlays(DEVICES)
     first = run(provider.instance_types(POOL))
     assert first is not STD
     assert run(provider.instance_types(POOL)) is first
@@ -100,40 +100,40 @@ def test_the_same_types_are_the_same_object_until_something_changes() -> None:
     assert all(instance_type.overlay_capacity for instance_type in run(provider.instance_types(POOL)))
 
 
-def test_without_overlays_the_clouds_own_types_are_seen() -> None:
-    _, provider = seen()
+def test_without_overlays_the_types_of_the_cloud_are_returned() -> None:
+    _, provider = with_overlays()
     assert run(provider.instance_types(POOL)) is STD
     assert provider.set_overlays((DEVICES,), [NodePoolInstanceTypes(POOL, STD)])
     assert provider.set_overlays((), [NodePoolInstanceTypes(POOL, STD)])
     assert run(provider.instance_types(POOL)) is STD
 
 
-def test_the_cloud_is_not_asked_for_what_it_does_not_know_and_the_instance_has_it() -> None:
+def test_labels_of_overlays_are_not_requested_from_the_cloud_and_the_instance_has_them() -> None:
     """S-251"""
-    cloud, provider = seen(DEVICES)
+    cloud, provider = with_overlays(DEVICES)
     instance = run(provider.create(claim(labels.CAPACITY_OVERLAY, cpu="1", x_dev="1")))
     assert dict(cloud.asked[0].spec.resources.requests) == {"cpu": "1"}
     assert instance.capacity == {"cpu": 4000, "x/dev": 2000}
     assert instance.allocatable == {"cpu": 4000, "x/dev": 2000}
 
 
-def test_a_claim_no_overlay_touched_passes_as_it_is() -> None:
-    cloud, provider = seen(DEVICES)
+def test_a_claim_without_overlays_is_passed_on_unchanged() -> None:
+    cloud, provider = with_overlays(DEVICES)
     plain = claim(cpu="1")
     run(provider.create(plain))
     assert cloud.asked == [plain]
 
 
-def test_the_cheapest_by_overlays_is_asked_for_first_and_anything_else_next() -> None:
+def test_the_cheapest_type_by_overlays_is_requested_first_and_then_all_types() -> None:
     """SCH-760"""
     only_small = Requirements((requirement(labels.INSTANCE_TYPE, Op.IN, ("small",)),))
-    cloud, provider = seen(overlay(price=PriceChange(Decimal(100), Decimal(0)), requirements=only_small))
+    cloud, provider = with_overlays(overlay(price=PriceChange(Decimal(100), Decimal(0)), requirements=only_small))
     run(provider.create(claim(labels.PRICE_OVERLAY, cpu="1")))
     (first,) = cloud.asked
     assert values(first, labels.INSTANCE_TYPE) == ("default",)
     assert values(first, labels.ZONE) == ("z1",)
     cloud.asked.clear()
-    cloud.sold_out = frozenset({"default"})
+    cloud.unavailable = frozenset({"default"})
     with pytest.raises(InsufficientCapacity):
         run(provider.create(claim(labels.PRICE_OVERLAY, cpu="1")))
     assert [values(nodeclaim, labels.INSTANCE_TYPE) for nodeclaim in cloud.asked] == [("default",), ()]

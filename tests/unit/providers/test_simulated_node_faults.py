@@ -1,4 +1,4 @@
-"""The stand-in for machines when it may not do its work, and when it is started again."""
+"""Simulated nodes without permissions, with API faults, and after restarts."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def forbidden(verb: str, resource: str, name: str = "x") -> Forbidden:
     return Forbidden(f'{resource} "{name}" is forbidden: {why} at the cluster scope', status=403, reason="Forbidden")
 
 
-def run_alone(test_body: ClusterTest, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
-    """Run a test that starts its own simulated nodes."""
+def run_alone(scenario: ClusterTest, *, timing: SimulatedTiming = QUIET, delay: str | None = None) -> None:
+    """Run a scenario that starts its own simulated nodes."""
 
     async def alone(cluster: ProviderCluster) -> None:
         await cluster.stop()
-        await test_body(cluster)
+        await scenario(cluster)
 
     run_in_virtual_time(alone, timing=timing, delay=delay)
 
 
 @asynccontextmanager
-async def running(machines: SimulatedNodes, pods: Informer[Pod] | None = None) -> AsyncIterator[None]:
-    task = asyncio.create_task(machines.run(pods))
+async def running(simulated_nodes: SimulatedNodes, pods: Informer[Pod] | None = None) -> AsyncIterator[None]:
+    task = asyncio.create_task(simulated_nodes.run(pods))
     try:
         yield
     finally:
@@ -62,7 +62,7 @@ async def running(machines: SimulatedNodes, pods: Informer[Pod] | None = None) -
             await task
 
 
-def test_a_missing_permission_is_an_error_once_however_many_instances_need_it(log: StringIO) -> None:
+def test_a_missing_permission_is_logged_once_for_any_number_of_instances(log: StringIO) -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         cluster.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=FOR_EVER)
         provider = await cluster.provider()
@@ -76,7 +76,7 @@ def test_a_missing_permission_is_an_error_once_however_many_instances_need_it(lo
     assert "ClusterRole" in line
 
 
-def test_each_refused_verb_and_credentials_are_told_apart(log: StringIO) -> None:
+def test_refused_verbs_and_invalid_credentials_are_logged_separately(log: StringIO) -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         server = cluster.kube.server
         await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
@@ -90,7 +90,7 @@ def test_each_refused_verb_and_credentials_are_told_apart(log: StringIO) -> None
     assert "jo may not patch nodes" in second
 
 
-def test_a_permission_lost_again_later_is_said_again(log: StringIO) -> None:
+def test_a_permission_lost_again_later_is_logged_again(log: StringIO) -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         for name in ("one", "two"):
             cluster.kube.server.inject_fault(forbidden("create", "nodes"), verb="create", plural="nodes", times=3)
@@ -101,7 +101,7 @@ def test_a_permission_lost_again_later_is_said_again(log: StringIO) -> None:
     assert len(said(log)) == 2
 
 
-def test_heartbeats_that_are_refused_are_an_error(log: StringIO) -> None:
+def test_refused_heartbeats_are_logged_as_an_error(log: StringIO) -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         refusal = forbidden("patch", "leases")
         cluster.kube.server.inject_fault(refusal, verb="patch", plural="leases", times=FOR_EVER)
@@ -113,7 +113,7 @@ def test_heartbeats_that_are_refused_are_an_error(log: StringIO) -> None:
     assert "jo may not patch leases" in line
 
 
-def test_what_only_delays_is_no_error(log: StringIO) -> None:
+def test_temporary_faults_are_not_logged_as_errors(log: StringIO) -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         cluster.kube.server.inject_fault(KubeError("slow"), verb="create", plural="nodes", times=3)
         await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
@@ -124,31 +124,31 @@ def test_what_only_delays_is_no_error(log: StringIO) -> None:
     assert said(log) == []
 
 
-def test_watches_that_bring_no_news_are_told() -> None:
+def test_watches_without_events_are_reported() -> None:
     async def scenario(cluster: ProviderCluster) -> None:
-        machines = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
-        assert machines.faults() == []
+        simulated_nodes = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
+        assert simulated_nodes.faults() == []
         for plural in ("configmaps", "pods"):
             cluster.kube.server.inject_fault(forbidden("list", plural), verb="list", plural=plural, times=3)
-        async with running(machines):
+        async with running(simulated_nodes):
             await asyncio.sleep(1)
-            assert sorted(str(fault).split()[0] for fault in machines.faults()) == ["configmaps", "pods"]
+            assert sorted(str(fault).split()[0] for fault in simulated_nodes.faults()) == ["configmaps", "pods"]
             await asyncio.sleep(60)
-            assert machines.faults() == []
+            assert simulated_nodes.faults() == []
 
     run_alone(scenario)
 
 
-def test_an_instance_removed_while_nobody_looked_is_forgotten() -> None:
-    """A second run of the same stand-in must not register what the first one was going to."""
+def test_an_instance_removed_between_two_runs_is_not_registered() -> None:
+    """A second run of the same simulator must not register an instance of the first run."""
 
     async def scenario(cluster: ProviderCluster) -> None:
-        machines = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
+        simulated_nodes = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
         instance = await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
-        async with running(machines):
+        async with running(simulated_nodes):
             await asyncio.sleep(10)
         await cluster.kube.delete(CONFIG_MAP, instance.provider_id.removeprefix("kwok://"), "kube-system")
-        async with running(machines):
+        async with running(simulated_nodes):
             await asyncio.sleep(120)
             assert (await cluster.kube.list(NODE)).items == ()
 
@@ -156,7 +156,7 @@ def test_an_instance_removed_while_nobody_looked_is_forgotten() -> None:
 
 
 class CountedInformer(Informer[Pod]):
-    """An informer of pods that counts who listens."""
+    """An informer of pods that counts its handlers."""
 
     def __init__(self, kube: MemoryKube) -> None:
         super().__init__(kube, POD)
@@ -182,17 +182,17 @@ async def phase(cluster: ProviderCluster, name: str) -> str:
     return (await cluster.kube.get(POD, name, "default")).status.phase
 
 
-def test_a_shared_informer_is_listened_to_once_over_restarts() -> None:
+def test_a_shared_informer_has_one_handler_after_restarts() -> None:
     async def scenario(cluster: ProviderCluster) -> None:
-        machines = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
+        simulated_nodes = SimulatedNodes(cluster.kube, cluster.clock, QUIET)
         instance = await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
         node = instance.provider_id.removeprefix("kwok://")
         async with shared_pods(cluster) as pods:
-            async with running(machines, pods):
+            async with running(simulated_nodes, pods):
                 await asyncio.sleep(10)
             await cluster.pod("in-between", node)
             await asyncio.sleep(1)
-            async with running(machines, pods):
+            async with running(simulated_nodes, pods):
                 await cluster.pod("afterwards", node)
                 await asyncio.sleep(10)
             assert pods.listeners == 1
@@ -202,7 +202,7 @@ def test_a_shared_informer_is_listened_to_once_over_restarts() -> None:
     run_alone(scenario)
 
 
-def test_a_mistake_over_one_pod_does_not_end_a_shared_informer(monkeypatch: pytest.MonkeyPatch, log: StringIO) -> None:
+def test_an_error_for_one_pod_does_not_stop_a_shared_informer(monkeypatch: pytest.MonkeyPatch, log: StringIO) -> None:
     usual = SimulatedNodes._on_pod
 
     def mistaken(self: SimulatedNodes, old: Pod | None, new: Pod | None) -> None:
@@ -214,7 +214,10 @@ def test_a_mistake_over_one_pod_does_not_end_a_shared_informer(monkeypatch: pyte
         monkeypatch.setattr(SimulatedNodes, "_on_pod", mistaken)
         instance = await (await cluster.provider()).create(await cluster.claim("one", {}, SMALL))
         node = instance.provider_id.removeprefix("kwok://")
-        async with shared_pods(cluster) as pods, running(SimulatedNodes(cluster.kube, cluster.clock, QUIET), pods):
+        async with (
+            shared_pods(cluster) as pods,
+            running(SimulatedNodes(cluster.kube, cluster.clock, QUIET), pods),
+        ):
             for name in ("bad", "good"):
                 await cluster.pod(name, node)
             await asyncio.sleep(10)

@@ -1,4 +1,4 @@
-"""Calls to a cloud are timed and their refusals counted, and nothing else about them changes."""
+"""Metrics of provider calls: durations and errors."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ CALLS: dict[str, Call] = {
 }
 
 
-class SlowCloud:
-    """Answers after two seconds what it was told to, or raises it."""
+class SlowProvider:
+    """A provider that returns or raises ``answer`` after two seconds."""
 
     name = "slow"
     node_class_kinds = ()
@@ -63,11 +63,11 @@ class SlowCloud:
 
 
 def asked(method: str, answer: object) -> Metrics:
-    """What is counted when a controller calls a method of a cloud that answers so. The caller gets the answer."""
+    """The metrics after a controller called a method that gives this answer. The caller gets the answer."""
     metrics = Metrics()
 
-    async def test_body() -> None:
-        cloud = MetricsProvider(SlowCloud(answer), metrics)
+    async def scenario() -> None:
+        cloud = MetricsProvider(SlowProvider(answer), metrics)
         with controller_scope("nodeclaim.lifecycle"):
             if isinstance(answer, Exception):
                 with pytest.raises(type(answer)) as caught:
@@ -77,7 +77,7 @@ def asked(method: str, answer: object) -> Metrics:
                 actual = await CALLS[method](cloud)
                 assert method in ("Delete", "Reboot") or actual is answer
 
-    run_virtual(lambda clock: test_body(), datetime(2026, 1, 1, tzinfo=UTC))
+    run_virtual(lambda clock: scenario(), datetime(2026, 1, 1, tzinfo=UTC))
     return metrics
 
 
@@ -114,7 +114,7 @@ def test_calls_are_timed_by_controller_method_and_provider(method: str) -> None:
     ],
     ids=["OPS-226", "OPS-227", "OPS-228", "OPS-230", "bug"],
 )
-def test_errors_are_counted_by_kind_and_timed_like_answers(method: str, error: Exception, name: str) -> None:
+def test_errors_are_counted_by_kind_and_timed(method: str, error: Exception, name: str) -> None:
     """K15-462, K15-A104, OPS-471, OPS-M11: also of a reboot; other kinds are unknown; the NodePool is another label."""
     metrics = asked(method, error)
     assert errors(metrics) == {(method, name): 1}
@@ -130,7 +130,7 @@ def test_errors_are_counted_by_kind_and_timed_like_answers(method: str, error: E
     ],
 )
 def test_an_error_with_a_cause_keeps_its_kind(kind: Callable[[str], ProviderError], name: str) -> None:
-    """OPS-P1: decorators hand on the error as it is, so its causes stay reachable."""
+    """OPS-P1: decorators raise the same error, so its causes are kept."""
     innermost = OSError("connection reset")
     cause = ProviderError("reading the class")
     cause.__cause__ = innermost
@@ -146,26 +146,26 @@ def test_an_instance_that_is_missing_is_an_error(method: str) -> None:
     assert errors(asked(method, InstanceNotFound("i-1"))) == {(method, "NodeClaimNotFoundError"): 1}
 
 
-def test_an_instance_that_is_gone_after_its_deletion_is_what_was_asked_for() -> None:
+def test_a_missing_instance_after_a_deletion_is_no_error() -> None:
     """OPS-230 Beyond"""
     metrics = asked("Delete", InstanceNotFound("i-1"))
     assert errors(metrics) == {}
     assert value(metrics, "karpenter_cloudprovider_duration_seconds_count", "Delete") == 1
 
 
-class MeasuredStage:
-    """A stage whose providers are measured."""
+class MeasuredEnvironment:
+    """A conformance environment whose providers have metrics."""
 
-    def __init__(self, stage: conformance.ConformanceEnvironment) -> None:
-        self._stage = stage
+    def __init__(self, environment: conformance.ConformanceEnvironment) -> None:
+        self._environment = environment
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stage, name)
+        return getattr(self._environment, name)
 
     async def provider(self) -> CloudProvider:
-        return MetricsProvider(await self._stage.provider(), Metrics())
+        return MetricsProvider(await self._environment.provider(), Metrics())
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_a_measured_provider_conforms_as_the_one_within_does(check: conformance.ConformanceCheck) -> None:
-    run_in_virtual_time(lambda stage: check(MeasuredStage(stage)))  # type: ignore[arg-type]
+def test_a_provider_with_metrics_conforms(check: conformance.ConformanceCheck) -> None:
+    run_in_virtual_time(lambda environment: check(MeasuredEnvironment(environment)))  # type: ignore[arg-type]

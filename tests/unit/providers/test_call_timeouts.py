@@ -1,4 +1,4 @@
-"""Calls to a cloud end, and nothing else about them changes."""
+"""Timeouts of provider calls."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ CALLS: dict[str, Call] = {
 }
 
 
-class SlowCloud:
-    """Answers after so many seconds what it was told to, or raises it. Its only hook does the same."""
+class SlowProvider:
+    """A provider that returns or raises ``answer`` after some seconds. Its only hook does the same."""
 
     name = "slow"
     node_class_kinds = ()
@@ -45,13 +45,13 @@ class SlowCloud:
     def __init__(self, seconds: float, answer: object) -> None:
         self.seconds = seconds
         self.answer = answer
-        self.cut_off = 0
+        self.cancelled = 0
 
     async def _say(self, *_: object) -> Any:
         try:
             await asyncio.sleep(self.seconds)
         except asyncio.CancelledError:
-            self.cut_off += 1
+            self.cancelled += 1
             raise
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -66,8 +66,8 @@ class SlowCloud:
         return (self,)
 
 
-def after(call: Call, cloud: SlowCloud) -> tuple[object, float]:
-    """What a call answers or raises, and how many seconds that took."""
+def after(call: Call, cloud: SlowProvider) -> tuple[object, float]:
+    """The result or exception of a call, and its duration in seconds."""
 
     async def scenario(clock: object) -> tuple[object, float]:
         now = asyncio.get_running_loop().time
@@ -82,21 +82,21 @@ def after(call: Call, cloud: SlowCloud) -> tuple[object, float]:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_call_that_hangs_is_an_error_of_the_cloud_after_a_minute(call: Call) -> None:
+def test_a_call_that_hangs_is_a_provider_error_after_a_minute(call: Call) -> None:
     """OPS-733"""
-    cloud = SlowCloud(10**6, None)
+    cloud = SlowProvider(10**6, None)
     answer, seconds = after(call, cloud)
     assert isinstance(answer, ProviderError)
     assert str(answer).endswith("took longer than 60 s")
     assert seconds == pytest.approx(60)
-    assert cloud.cut_off == 1
+    assert cloud.cancelled == 1
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 @pytest.mark.parametrize("said", [LaunchFailed("Denied", "no"), InstanceNotFound("id"), TimeoutError("own")], ids=type)
 def test_errors_pass_unchanged(call: Call, said: Exception) -> None:
-    """A time-out the cloud itself speaks of is its own."""
-    answer, seconds = after(call, SlowCloud(59, said))
+    """A timeout error of the provider is passed on."""
+    answer, seconds = after(call, SlowProvider(59, said))
     assert answer is said
     assert seconds == pytest.approx(59)
 
@@ -104,26 +104,26 @@ def test_errors_pass_unchanged(call: Call, said: Exception) -> None:
 @pytest.mark.parametrize("said", [HookSatisfied({"a": "b"}), HookPending()], ids=["satisfied", "pending"])
 def test_answers_pass_unchanged(said: object) -> None:
     for call in CALLS.values():
-        answer, _ = after(call, SlowCloud(59, None if call is CALLS["delete"] else said))
+        answer, _ = after(call, SlowProvider(59, None if call is CALLS["delete"] else said))
         assert answer is (None if call is CALLS["delete"] else said)
 
 
-def test_what_needs_no_call_is_passed_on() -> None:
-    cloud = TimeoutProvider(SlowCloud(0, None))  # type: ignore[arg-type]
+def test_attributes_without_a_call_are_passed_on() -> None:
+    cloud = TimeoutProvider(SlowProvider(0, None))  # type: ignore[arg-type]
     assert (cloud.name, cloud.node_class_kinds, cloud.repair_policies()) == ("slow", (), ("policy",))
     assert [hook.name for hook in cloud.registration_hooks()] == ["slow"]
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_a_bounded_provider_conforms_as_the_one_within_does(check: conformance.ConformanceCheck) -> None:
+def test_a_provider_with_timeouts_conforms(check: conformance.ConformanceCheck) -> None:
     async def scenario(cluster: ProviderCluster) -> None:
-        class Bounded:
+        class WithTimeouts:
             async def provider(self) -> CloudProvider:
                 return TimeoutProvider(await cluster.provider())
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(cluster, name)
 
-        await check(Bounded())
+        await check(WithTimeouts())
 
     run_in_virtual_time(scenario)

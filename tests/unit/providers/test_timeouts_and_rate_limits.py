@@ -1,4 +1,4 @@
-"""The time limit of a cloud call counts the call, not its waiting for a turn."""
+"""The timeout of a provider call does not include waiting for a rate limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.virtual_cluster import VirtualCluster, in_virtual_time
 
 
 class WaitingCloud:
-    """A provider whose every call is what a test says."""
+    """A provider whose calls a test defines."""
 
     def __init__(self, call: Callable[[], Awaitable[None]]) -> None:
         self._call = call
@@ -30,7 +30,7 @@ async def listed(call: Callable[[], Awaitable[None]]) -> tuple[object, ...]:
 
 
 @in_virtual_time
-async def test_waiting_for_a_rate_limit_does_not_count(cluster: VirtualCluster) -> None:
+async def test_waiting_for_a_rate_limit_does_not_count_for_the_timeout(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(0.01, 1)
 
     async def call() -> None:
@@ -42,7 +42,7 @@ async def test_waiting_for_a_rate_limit_does_not_count(cluster: VirtualCluster) 
 
 
 @in_virtual_time
-async def test_what_hangs_after_it_waited_is_ended(cluster: VirtualCluster) -> None:
+async def test_a_call_that_hangs_after_a_rate_limit_times_out(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(0.01, 1)
 
     async def call() -> None:
@@ -58,7 +58,7 @@ async def test_what_hangs_after_it_waited_is_ended(cluster: VirtualCluster) -> N
 
 
 @in_virtual_time
-async def test_parts_of_a_call_may_wait_at_the_same_time(cluster: VirtualCluster) -> None:
+async def test_parts_of_a_call_can_wait_at_the_same_time(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(0.01, 1)
 
     async def call() -> None:
@@ -69,7 +69,7 @@ async def test_parts_of_a_call_may_wait_at_the_same_time(cluster: VirtualCluster
 
 
 @in_virtual_time
-async def test_a_bucket_outside_of_any_call_only_waits(cluster: VirtualCluster) -> None:
+async def test_a_rate_limit_outside_of_a_call_only_waits(cluster: VirtualCluster) -> None:
     bucket = TokenBucket(1.0, 1)
     async with call_deadline(5.0):
         pass

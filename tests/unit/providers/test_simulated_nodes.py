@@ -1,4 +1,4 @@
-"""The stand-in for machines and kubelets, in virtual time."""
+"""Simulated instances and kubelets, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 600
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> float:
-    """Wait for a condition; answers how many seconds it took."""
+    """Wait for a condition; return the seconds that it took."""
     loop = asyncio.get_running_loop()
     start = loop.time()
     while not await condition():
@@ -31,7 +31,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> float:
 
 
 async def launched(cluster: ProviderCluster) -> tuple[Instance, str]:
-    """A machine whose Node is up: the machine and the Node's name."""
+    """Launch an instance and wait until its Node is ready; return the instance and the Node's name."""
     provider = await cluster.provider()
     instance = await provider.create(await cluster.claim("one", {}, SMALL))
     await until(lambda: is_up(cluster))
@@ -106,7 +106,7 @@ def test_bound_pods_run_and_are_ready() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_pods_of_other_nodes_are_left_alone() -> None:
+def test_pods_of_other_nodes_are_unchanged() -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         await launched(cluster)
         await cluster.pod("web", "kwok-somebody-elses")
@@ -141,8 +141,8 @@ def test_a_deleted_pod_stops_within_its_grace_period(grace: int, expected: float
     run_in_virtual_time(scenario)
 
 
-def test_an_instance_told_to_go_takes_its_node_pods_and_lease_along() -> None:
-    """OPS-212: not ready first, then gone. OPS-P8."""
+def test_the_node_pods_and_lease_of_a_terminated_instance_are_deleted() -> None:
+    """OPS-212: first not ready, then deleted. OPS-P8."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         instance, node = await launched(cluster)
@@ -162,8 +162,8 @@ def test_an_instance_told_to_go_takes_its_node_pods_and_lease_along() -> None:
     run_in_virtual_time(scenario, timing=SimulatedTiming())
 
 
-def test_a_finalizer_on_the_node_does_not_keep_the_instance() -> None:
-    """OPS-212: the instance goes, the Node is up to whoever holds it."""
+def test_a_finalizer_on_the_node_does_not_block_the_termination_of_the_instance() -> None:
+    """OPS-212: the instance terminates; the Node stays until its finalizer is removed."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         instance, node = await launched(cluster)
@@ -190,7 +190,7 @@ def test_heartbeats_are_renewed() -> None:
     run_in_virtual_time(scenario, timing=SimulatedTiming(lease_renewal=timedelta(seconds=10)))
 
 
-def test_an_instance_that_never_registers_stays_without_a_node() -> None:
+def test_a_configured_fault_keeps_an_instance_without_a_node() -> None:
     """OPS-269."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -204,7 +204,7 @@ def test_an_instance_that_never_registers_stays_without_a_node() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_a_lost_instance_is_gone_without_warning() -> None:
+def test_a_lost_instance_disappears_without_a_warning() -> None:
     """OPS-269."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -220,7 +220,7 @@ def test_a_lost_instance_is_gone_without_warning() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_an_interruption_gives_the_claim_up_and_takes_the_instance_after_the_notice() -> None:
+def test_an_interruption_deletes_the_claim_and_terminates_the_instance_after_the_notice() -> None:
     """OPS-269."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -237,8 +237,8 @@ def test_an_interruption_gives_the_claim_up_and_takes_the_instance_after_the_not
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_the_status_of_an_unhealthy_node_stays_as_it_was_written_until_it_recovers(status: str) -> None:
-    """K15-522: with the label nothing writes the conditions of a Node, so that tests can; without it the node gets ready."""
+def test_the_status_of_a_node_with_the_unhealthy_label_is_not_changed(status: str) -> None:
+    """K15-522: the label stops writes of Node conditions, so that tests can set them; without it the Node gets ready."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         _, node = await launched(cluster)
@@ -260,7 +260,7 @@ def test_the_status_of_an_unhealthy_node_stays_as_it_was_written_until_it_recove
 
 
 def test_an_unhealthy_pod_runs_in_an_unknown_phase_and_is_never_ready() -> None:
-    """OPS-261: the label of the pod, as the stages of Karpenter's own test environment read it."""
+    """OPS-261: the label of the pod, as in the KWOK stages of Karpenter's tests."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         _, node = await launched(cluster)
@@ -274,7 +274,7 @@ def test_an_unhealthy_pod_runs_in_an_unknown_phase_and_is_never_ready() -> None:
 
 
 @pytest.mark.parametrize(("delay", "expected"), [("60s", 60.0), ("soon", 2.0)])
-def test_a_deleted_pod_stops_after_the_delay_its_annotation_names(delay: str, expected: float) -> None:
+def test_a_deleted_pod_stops_after_the_delay_in_its_annotation(delay: str, expected: float) -> None:
     """OPS-261: text that is no duration counts as no delay."""
 
     async def scenario(cluster: ProviderCluster) -> None:
@@ -287,7 +287,7 @@ def test_a_deleted_pod_stops_after_the_delay_its_annotation_names(delay: str, ex
     run_in_virtual_time(scenario)
 
 
-def test_conditions_of_others_survive() -> None:
+def test_conditions_of_other_writers_are_kept() -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         _, node = await launched(cluster)
         other = {"type": "NetworkingReady", "status": "True"}
@@ -302,7 +302,7 @@ def test_conditions_of_others_survive() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_an_instance_removed_from_the_books_leaves_nothing() -> None:
+def test_an_instance_removed_from_the_records_leaves_no_objects() -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         _, node = await launched(cluster)
         await cluster.kube.delete(CONFIG_MAP, node, "kube-system")
@@ -312,7 +312,7 @@ def test_an_instance_removed_from_the_books_leaves_nothing() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_faults_of_the_api_server_only_delay() -> None:
+def test_faults_of_the_api_server_only_delay_the_simulation() -> None:
     async def scenario(cluster: ProviderCluster) -> None:
         server = cluster.kube.server
         server.inject_fault(ServerUnavailable("down"), verb="create", plural="nodes", times=3)
@@ -325,8 +325,8 @@ def test_faults_of_the_api_server_only_delay() -> None:
     run_in_virtual_time(scenario)
 
 
-def test_a_restart_goes_on_where_it_was() -> None:
-    """Boot, start of a pod and shutdown each survive a stop in their middle."""
+def test_a_restart_continues_boot_pod_start_and_shutdown() -> None:
+    """Boot, pod start and shutdown continue after a restart."""
 
     async def scenario(cluster: ProviderCluster) -> None:
         provider = await cluster.provider()

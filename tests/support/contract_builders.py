@@ -47,7 +47,7 @@ APPLY = "application/apply-patch+yaml"
 
 @dataclass(frozen=True)
 class Answer:
-    """What an HTTP call was answered."""
+    """The answer to an HTTP call."""
 
     status: int
     headers: Mapping[str, str]
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def names(self) -> list[str]:
-        """The names in a list, without what every namespace has on a real cluster."""
+        """The names in a list, without objects that every namespace of a real cluster has."""
         result = [obj["metadata"]["name"] for obj in self.body["items"]]
         return [name for name in result if name != "kube-root-ca.crt"]
 
@@ -70,7 +70,7 @@ _Meanwhile = Callable[[], Awaitable[object]] | None
 
 @dataclass(frozen=True)
 class Web:
-    """An API server spoken to in plain HTTP."""
+    """An API server over plain HTTP."""
 
     http: httpx2.AsyncClient
     forget: Callable[[], None]
@@ -86,14 +86,14 @@ class Web:
         return Answer(response.status_code, response.headers, response.json() if is_json else response.text)
 
     async def made(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "") -> Any:
-        """A new object."""
+        """Create an object; return it."""
         whole = {"apiVersion": kind.api_version, "kind": kind.name, **body}
         answer = await self.ask("POST", kind.path(namespace), whole)
         assert answer.status == 201, answer.body
         return answer.body
 
     async def events(self, path: str, count: int, meanwhile: _Meanwhile = None, **query: str | int) -> list[Any]:
-        """The first ``count`` events of a watch; ``meanwhile`` is done once the server has accepted it."""
+        """The first ``count`` events of a watch; ``meanwhile`` is called once the server has accepted the watch."""
         seen: list[Any] = []
         async with asyncio.timeout(_DEADLINE_SECONDS), self._watched(path, query) as lines:
             await (meanwhile() if meanwhile else asyncio.sleep(0))
@@ -111,7 +111,7 @@ class Web:
 
     @asynccontextmanager
     async def _watched(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[str]]:
-        # Since 1.37 a watch with initial events is compressed for who accepts that: many gzip members, and httpx reads the first.
+        # Since 1.37 a watch with initial events is compressed if accepted, as many gzip members, of which httpx reads the first.
         parameters, plain = {"watch": "true", **_parameters(query)}, {"Accept-Encoding": "identity"}
         async with self.http.stream("GET", path, params=parameters, headers=plain) as response:
             assert response.status_code == 200, await response.aread()
@@ -121,7 +121,7 @@ class Web:
 
 @dataclass(frozen=True)
 class Backend:
-    """An API server and the product's client of it; ``web`` is plain HTTP, where it has that."""
+    """An API server and the product's client of it; ``web`` is plain HTTP, if available."""
 
     kube: Kube
     #: Forgets the history kept for lists and watches.
@@ -146,13 +146,13 @@ async def connected(kubeconfig: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 class _Container(core.Container, frozen=True, kw_only=True):
-    """A container a real server accepts: decisions read no image, so the product's struct has none."""
+    """A container with an image, which a real server requires and the product's struct lacks."""
 
     image: str
 
 
 def pod(name: str, namespace: str, labels: Mapping[str, str] | None = None, **spec: object) -> core.Pod:
-    """A pod no scheduler looks at."""
+    """A pod that no scheduler handles."""
     return core.Pod(
         metadata=ObjectMeta(name=name, namespace=namespace, labels=labels or {}),
         spec=core.PodSpec(containers=(_Container(name="main", image="none"),), scheduler_name="nobody", **spec),  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ async def all_running(cluster: VirtualCluster, count: int = PODS) -> bool:
 async def start_pool(
     cluster: VirtualCluster, delay: str = "5s", settings: Settings | None = None, pods: int = PODS, **pool: Any
 ) -> int:
-    """Pods run on nodes of a pool whose nodes join after a while; the number of its nodes."""
+    """Start a NodePool with running pods, whose nodes join after a delay; return the number of nodes."""
     cluster.simulated()
     cluster.scheduled()
     await cluster.node_class(node_registration_delay=delay)
@@ -55,7 +55,7 @@ async def start_pool(
 
 
 async def is_renewed(cluster: VirtualCluster) -> bool:
-    """Whether every node is of the new template and nothing is on its way."""
+    """Whether every node has the new template and no launch or deletion is in progress."""
     claims = await cluster.all(kinds.NODE_CLAIM)
     return all(
         claim.metadata.labels.get("tier") == "gold"
@@ -70,17 +70,17 @@ def launches(cluster: VirtualCluster) -> int:
 
 
 async def drift(cluster: VirtualCluster) -> None:
-    """The pool's template changes: its nodes have drifted."""
+    """Change the template of the NodePool, so that its nodes drift."""
     await cluster.kube.patch(kinds.NODE_POOL, "np", GOLD)
 
 
 def errors(cluster: VirtualCluster) -> list[str]:
-    """Why commands failed."""
+    """Errors of failed commands."""
     return [line["error"] for line in cluster.lines("failed terminating nodes while executing a disruption command")]
 
 
 async def watch_pods(cluster: VirtualCluster, fewest_ready: list[int], most_claims: list[int]) -> None:
-    """Keep the smallest number of ready pods and the largest number of NodeClaims in the only entry of each list."""
+    """Record the smallest number of ready pods and the largest number of NodeClaims in the only entry of each list."""
     while True:
         await asyncio.sleep(1)
         pods = await cluster.all(kinds.POD)

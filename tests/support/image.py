@@ -28,7 +28,7 @@ def interpreter() -> str:
 
 
 def program(target: Path) -> tuple[str, ...]:
-    """The entry point of the image, started from the folder; it must see no packages of this machine."""
+    """The entry point of the image, started from the folder; it must not import packages of this machine."""
     (entry,) = re.findall(
         r'^ENTRYPOINT \["/usr/local/bin/python3\.11", "(\S+)"\]$', DOCKERFILE.read_text(), re.MULTILINE
     )

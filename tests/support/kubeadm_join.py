@@ -1,4 +1,4 @@
-"""The stand-in for kubeadm and a kubelet: joins a cluster with what user data says, step by step as they do.
+"""Simulates kubeadm and a kubelet: joins a cluster with the arguments in user data, in the same steps.
 
 Discovery (https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/#token-based-discovery-with-ca-pinning) reads the
 ConfigMap cluster-info without trust, verifies its signature by the token's secret and its CA by the pinned hash. TLS bootstrap
@@ -38,7 +38,7 @@ _DEADLINE_SECONDS, _POLL_SECONDS = 20.0, 0.1
 
 
 class JoinRefused(Exception):
-    """The node does not join; the message says at which step."""
+    """The node cannot join; the message names the step."""
 
 
 class HttpRefused(Exception):
@@ -51,7 +51,7 @@ class HttpRefused(Exception):
 
 @dataclass(frozen=True)
 class JoinArguments:
-    """What ``kubeadm join`` is called with."""
+    """Arguments of ``kubeadm join``."""
 
     endpoint: str
     token: str
@@ -68,7 +68,7 @@ def join_arguments(user_data: str) -> JoinArguments:
 
 @dataclass
 class Api:
-    """An API server under one identity: a token, a certificate with its key, or nobody."""
+    """An API server under one identity: a token, a certificate with its key, or anonymous."""
 
     server: str
     context: ssl.SSLContext
@@ -147,7 +147,7 @@ class JoiningKubelet:
         return kubelet
 
     def renew(self, identity: Api | None = None) -> None:
-        """Get a client certificate as ``identity``, by default with the one it has, and use it from now on."""
+        """Get a client certificate as ``identity``, by default the current one, and use it afterwards."""
         key = ec.generate_private_key(ec.SECP256R1())
         usages = ["digital signature", "client auth"]
         signer = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -164,11 +164,11 @@ class JoiningKubelet:
     def request_certificate(
         self, key: ec.EllipticCurvePrivateKey, signer: str, usages: list[str], identity: Api
     ) -> str:
-        """Create a signing request for this node; its name."""
+        """Create a CertificateSigningRequest for this node; return its name."""
         return self._requested(self._builder().sign(key, hashes.SHA256()), signer, usages, identity)
 
     def request_serving_certificate(self, *names: str) -> str:
-        """Ask for a serving certificate of DNS names and IP addresses, as with ``serverTLSBootstrap``; the request's name."""
+        """Request a serving certificate for DNS names and IP addresses, as with ``serverTLSBootstrap``; return its name."""
         extension = x509.SubjectAlternativeName([_general_name(name) for name in names])
         request = self._builder().add_extension(extension, critical=False)
         signed = request.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
@@ -205,7 +205,7 @@ class JoiningKubelet:
         raise JoinRefused(f"nobody approved and signed {name}")
 
     def register(self, provider_id: str = "") -> Any:
-        """Create the Node, as the kubelet does; by default as one that knows no provider ID."""
+        """Create the Node, as the kubelet does; by default without a provider ID."""
         own = {"providerID": provider_id} if provider_id else {}
         spec = {**own, "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}, "spec": spec}

@@ -49,6 +49,6 @@ def joining(text: str, of: AwsClusterInfo, join: JoinParameters, **kubelet: obje
 
 
 def rendered(text: str, of: AwsClusterInfo, join: JoinParameters | None = None, **kubelet: object) -> str:
-    """The text as an instance gets it."""
+    """User data with replaced variables."""
     default = JoinParameters(claim="web-1", pool="web", node_class="default", token=TOKEN)
     return render_user_data(joining(text, of, join or default, **kubelet)).decode()

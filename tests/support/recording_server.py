@@ -1,4 +1,4 @@
-"""A server of plain HTTP that keeps the heads of requests and gives all of them one answer."""
+"""A plain HTTP server that records requests and gives each the same answer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:
 
 @dataclass
 class RecordingServer:
-    """``requests`` are request lines with bodies, ``heads`` the headers of each, ``connections`` those that were ever opened."""
+    """``requests`` are request lines with bodies, ``heads`` the headers of each, ``connections`` all that were opened."""
 
     requests: list[tuple[str, bytes]] = field(default_factory=list)
     heads: list[list[tuple[str, str]]] = field(default_factory=list)
     connections: list[asyncio.StreamWriter] = field(default_factory=list)
-    #: How many of the coming requests are read and answered by closing the connection.
+    #: The number of next requests that are answered by closing the connection.
     refusals: int = 0
     answer: bytes = _ANSWER
     url: str = ""
@@ -32,7 +32,7 @@ class RecordingServer:
             await asyncio.gather(*self._handlers)
 
     async def close_connections(self) -> None:
-        """Close what is open, as a server that restarts."""
+        """Close open connections, as a server that restarts."""
         for writer in self.connections:
             writer.close()
             with suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""NodePools of field reports on simulated instances: as ``karpenter convert`` writes them, of a simulated node class."""
+"""NodePools of field reports, written by ``karpenter convert``, with a simulated node class."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MANIFESTS = Path(__file__).parents[1] / "unit" / "conversion" / "manifests"
 
 
 def converted_pool(file: str) -> NodePool:
-    """The NodePool of a report's manifest; only the node class is another."""
+    """The NodePool of a report's manifest, with another node class."""
     parts = parse_input(SourceContent(file, (MANIFESTS / f"{file}.yaml").read_bytes()))
     inputs = [part for part in parts if isinstance(part, InputObject)]
     converted = convert_manifests(inputs, WITH_ROLE)
@@ -38,7 +38,7 @@ def converted_pool(file: str) -> NodePool:
 
 
 def types_named(region: str, *names: str) -> tuple[InstanceType, ...]:
-    """Types of EC2 by name."""
+    """EC2 instance types by name."""
     return tuple(instance_type for instance_type in packaged_instance_types(region) if instance_type.name in names)
 
 
@@ -52,7 +52,7 @@ def pinned(name: str, replicas: int, pool: str) -> Deployment:
 
 
 async def begin(cluster: VirtualCluster, *pools: NodePool) -> None:
-    """These NodePools, ready, on simulated instances."""
+    """Create these NodePools on simulated instances; wait until they are ready."""
     cluster.scheduled()
     await cluster.node_class(node_registration_delay="2s")
     for pool in pools:
@@ -74,6 +74,6 @@ async def nodes_of(cluster: VirtualCluster, pool: str) -> list[str]:
 
 
 async def is_running(cluster: VirtualCluster, app: str, count: int) -> bool:
-    """Whether so many pods of a Deployment run, and no others are there."""
+    """Whether exactly ``count`` pods of a Deployment exist, and all run."""
     pods = [pod for pod in await cluster.all(kinds.POD) if pod.metadata.labels.get("app") == app]
     return len(pods) == count and all(pod.status.phase == "Running" for pod in pods)

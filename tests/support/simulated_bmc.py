@@ -9,11 +9,11 @@ from karpenter.providers.machines import PowerFailed
 
 
 class SimulatedBmc:
-    """Implements ``MachinePower``. ``on_boot`` is called with the host when it has come up."""
+    """Implements ``MachinePower``. ``on_boot`` is called with the host when it has booted."""
 
     def __init__(self, boot_seconds: float = 0.0, shut_down_seconds: float = 0.0) -> None:
         self.broken: set[str] = set()
-        #: How long a host that does not answer keeps its driver waiting.
+        #: The delay of a driver whose host does not answer.
         self.seconds_to_fail = 0.0
         self.powered: set[str] = set()
         self.calls: list[tuple[str, str, str, Mapping[str, str]]] = []
@@ -24,20 +24,20 @@ class SimulatedBmc:
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     async def on(self, driver: str, host: str, variables: Mapping[str, str]) -> None:
-        """The power goes on at once; the host boots."""
+        """Power a host on at once; it boots."""
         await self._called("on", driver, host, variables)
         if host not in self.powered:
             self.powered.add(host)
             self._booting[host] = asyncio.create_task(self._boot(host))
 
     async def off(self, driver: str, host: str, variables: Mapping[str, str]) -> None:
-        """The host begins to shut down; asked again it goes on with that."""
+        """Start to shut a host down; no effect on one that already shuts down."""
         await self._called("off", driver, host, variables)
         if host not in self._ending:
             self._ending[host] = asyncio.create_task(self._shut_down(host))
 
     async def is_on(self, driver: str, host: str, variables: Mapping[str, str]) -> bool:
-        """Whether it has power still."""
+        """Whether the host has power."""
         await self._called("status", driver, host, variables)
         return host in self.powered
 

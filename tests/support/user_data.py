@@ -1,4 +1,4 @@
-"""User data as a family renders it, taken apart."""
+"""User data of AMI families, parsed into its parts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rendered(bootstrap: BootstrapOptions) -> str:
 
 
 def parts(text: str) -> Parts:
-    """Types and texts of a MIME message's parts, as Python's own parser finds them."""
+    """Content types and texts of the parts of a MIME message, by Python's parser."""
     message = message_from_string(text)
     assert message["MIME-Version"] == "1.0"
     assert message.get_boundary() == "//"
@@ -77,7 +77,7 @@ def parts(text: str) -> Parts:
 
 
 def command(script: str) -> list[str]:
-    """The words of the script's call of the image's bootstrap script."""
+    """The arguments with which the script calls the bootstrap script of the image."""
     assert script.startswith("#!/bin/bash -xe\n")
     _, _, call = script.partition("/etc/eks/")
     return shlex.split("/etc/eks/" + call.replace("\\\n", ""))

@@ -105,9 +105,7 @@ def test_all_problems_are_found_in_one_run(aws: Double, tmp_path: Path) -> None:
     assert all(obj["fix"] for finding in findings.values() for obj in finding)
 
 
-def test_a_cluster_that_knows_roles_by_aws_auth_gets_the_line_that_adds_the_node_role(
-    aws: Double, tmp_path: Path
-) -> None:
+def test_for_a_cluster_with_aws_auth_the_fix_adds_the_node_role(aws: Double, tmp_path: Path) -> None:
     """AWS-726: on a cluster of authentication mode CONFIG_MAP the whole of `doctor --fix-print` is a script."""
     aws.control.use_config_map_authentication()
     file = tmp_path / "objects.yaml"

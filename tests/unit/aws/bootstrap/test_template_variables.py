@@ -117,7 +117,7 @@ def test_a_bundle_of_two_authorities_has_two_hashes() -> None:
     assert rendered("${CA_CERT_HASHES}", both) == f"sha256:{_hash(CA)},sha256:{_hash(OTHER_CA)}"
 
 
-def test_a_hash_without_a_bundle_is_an_error_that_says_what_to_set() -> None:
+def test_a_hash_variable_without_a_ca_bundle_is_an_error_that_names_the_setting() -> None:
     """AWS-921: the instance could not verify its cluster."""
     with pytest.raises(UserDataError, match="--cluster-ca-bundle"):
         rendered("${CA_CERT_HASH}", cluster())

@@ -134,7 +134,7 @@ async def test_an_ipv6_dns_address_makes_an_ipv6_cluster() -> None:
     assert (await aws.start()).cluster.is_ipv6
 
 
-async def test_dns_is_found_by_its_label_where_it_has_another_name() -> None:
+async def test_a_dns_service_with_another_name_is_found_by_its_label() -> None:
     """AWS-020."""
     aws = FakeAws()
     aws.service("coredns", "10.0.0.53", **{"k8s-app": "kube-dns"})

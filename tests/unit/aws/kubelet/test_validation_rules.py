@@ -126,7 +126,7 @@ def test_families_with_a_kubelet_configuration_support_every_field(family: str) 
     )
 
 
-def test_every_text_of_max_pods_is_an_expression_and_of_the_reserved_maps_what_is_no_quantity() -> None:
+def test_texts_of_max_pods_and_non_quantities_of_reserved_maps_are_expressions() -> None:
     """AWS-T098, AWS-111."""
     kubelet = {"maxPods": "110", "kubeReserved": {"cpu": "100m", "memory": "memory_mib / 20"}, "systemReserved": {}}
     assert expression_settings(kubelet) == {"maxPods": "110", "kubeReserved.memory": "memory_mib / 20"}
@@ -170,7 +170,7 @@ def test_reserved_expressions_are_checked_with_the_pods_of_the_class() -> None:
         pytest.param("AL2023", {"evictionHard": {"memory.available": "-5Mi"}}, "-5Mi", id="K15-A03-sign"),
     ],
 )
-def test_what_release_1_14_stored_and_1_15_refuses_is_named_by_the_condition(
+def test_settings_that_1_14_stored_and_1_15_refuses_are_named_by_the_condition(
     family: str, kubelet: dict[str, object], word: str
 ) -> None:
     """K15-A02, K15-A03: the class stays as it is stored, and its ValidationSucceeded turns False."""

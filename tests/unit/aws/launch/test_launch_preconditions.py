@@ -93,7 +93,7 @@ def test_without_instance_types_a_launch_fails_with_a_reason() -> None:
     run_scenario(scenario)
 
 
-def test_the_provider_is_called_aws_and_knows_its_kind_of_class() -> None:
+def test_the_provider_has_the_name_aws_and_its_node_class_kind() -> None:
     """AWS-691"""
 
     async def scenario(environment: LaunchEnvironment) -> None:

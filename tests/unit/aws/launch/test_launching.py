@@ -352,7 +352,7 @@ def test_a_reserved_instance_carries_its_reservation_and_is_counted() -> None:
     run_scenario(scenario)
 
 
-def test_a_launch_takes_the_subnets_that_the_status_of_the_class_names() -> None:
+def test_a_launch_uses_the_subnets_in_the_status_of_the_class() -> None:
     """AWS-147: the selectors are not evaluated again."""
 
     async def scenario(environment: LaunchEnvironment) -> None:

@@ -110,7 +110,7 @@ def released(environment: NodeClassEnvironment, *missing: str) -> NodeClassEnvir
 LATEST = {"ami_selector_terms": (AMISelectorTerm(alias="al2023@latest"),), "ami_family": None}
 
 
-async def test_a_custom_class_takes_the_images_of_an_alias() -> None:
+async def test_a_custom_class_uses_the_images_of_an_alias() -> None:
     """AWS-203: the alias selects the images; user data is custom, as for all custom classes."""
     environment = released(NodeClassEnvironment().with_resources())
     await environment.create(**{**LATEST, "ami_family": "Custom"})
@@ -214,7 +214,7 @@ async def test_a_parameter_that_holds_no_image_is_skipped(value: str | None) -> 
         ({"ubuntu_image_parameter": "/own/{version}/{arch}"}, "/own/{version}/{arch}"),
     ],
 )
-async def test_ubuntu_without_terms_takes_the_images_of_canonical(settings: dict[str, str], path: str) -> None:
+async def test_ubuntu_without_terms_uses_the_images_of_canonical(settings: dict[str, str], path: str) -> None:
     """API-860, API-A41: of the cluster's minor version, for both architectures."""
     environment = NodeClassEnvironment(**settings).with_resources()
     for index, (arch, image_arch) in enumerate((("amd64", "x86_64"), ("arm64", "arm64"))):

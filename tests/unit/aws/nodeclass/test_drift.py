@@ -194,7 +194,7 @@ def test_a_changed_class_has_another_hash(claim: NodeClaim, node_class: EC2NodeC
     assert node_class_drift(claim, node_class, lambda name, before, after: ()).reason == reason
 
 
-def test_the_message_says_what_changed() -> None:
+def test_the_drift_message_names_the_changed_fields() -> None:
     """AWS §12, its Beyond"""
     changed = node_class_drift(claimed(), classed(stamp("2")), lambda name, before, after: ("userData", "tags"))
     assert changed.message == "EC2NodeClass default was changed: userData, tags"

@@ -124,7 +124,7 @@ async def test_without_a_launch_template_the_other_permissions_are_still_checked
     assert len(environment.ec2.calls) == calls
 
 
-async def test_dry_runs_leave_the_batch_tag_out_where_launches_do() -> None:
+async def test_dry_runs_leave_out_the_batch_tag_like_launches() -> None:
     """E25: an organization can restrict tag keys."""
     environment = NodeClassEnvironment(launch_batch_tag=False).with_resources()
     assert await judged(environment) == VALID

@@ -193,7 +193,7 @@ async def test_expressions_are_evaluated_per_type() -> None:
         pytest.param("AL2023", [volume("/dev/xvda", None)], 20, id="AWS-293-snapshot"),
     ],
 )
-async def test_which_volume_pods_write_on(family: str, mappings: list[BlockDeviceMapping], gib: int) -> None:
+async def test_the_volume_of_ephemeral_storage(family: str, mappings: list[BlockDeviceMapping], gib: int) -> None:
     instance_type = await made("m5.large", of_spec(ami_family=family, block_device_mappings=tuple(mappings)))
     assert units(instance_type, res.EPHEMERAL_STORAGE) == gib * GIB
 
@@ -202,7 +202,7 @@ async def test_which_volume_pods_write_on(family: str, mappings: list[BlockDevic
     ("name", "size"),
     [pytest.param("m5.large", 20 * GIB, id="AWS-T298"), pytest.param("m5d.large", 75 * 10**9, id="AWS-293-RAID0")],
 )
-async def test_local_disks_count_where_there_are_any(name: str, size: int) -> None:
+async def test_local_disks_are_used_for_ephemeral_storage_with_raid0(name: str, size: int) -> None:
     assert units(await made(name, of_spec(instance_store_policy="RAID0")), res.EPHEMERAL_STORAGE) == size
 
 

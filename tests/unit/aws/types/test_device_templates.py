@@ -134,7 +134,7 @@ def noted(text: str | None) -> EC2NodeClass:
         ("4", GpuSharing(SharingMode.SHARES, 4)),
     ],
 )
-def test_the_annotation_says_how_gpus_are_shared(text: str | None, sharing: GpuSharing) -> None:
+def test_the_annotation_sets_the_gpu_sharing_mode(text: str | None, sharing: GpuSharing) -> None:
     """K15-A24"""
     assert parse_gpu_sharing(noted(text)) == sharing
 
@@ -159,7 +159,7 @@ def ranges(device: Device) -> dict[str, tuple[object, ...]]:
     return result
 
 
-def test_memory_is_shared_by_what_claims_ask_for() -> None:
+def test_gpu_memory_is_shared_by_the_requested_amounts() -> None:
     """K15-A88"""
     first = gpus(G6, GpuSharing(SharingMode.MEMORY))[0]
     assert first.allow_multiple_allocations is True

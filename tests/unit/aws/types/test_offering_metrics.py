@@ -41,7 +41,7 @@ async def test_an_offering_is_available_when_any_node_pool_allows_it() -> None:
     assert f"{OFFERING}price_estimate{{{row('on-demand', B)}}} 0.096" in lines(registry, OFFERING)
 
 
-async def test_every_zone_has_a_row_for_reserved_capacity_where_it_is_on() -> None:
+async def test_every_zone_has_a_row_for_reserved_capacity_if_it_is_enabled() -> None:
     """AWS-790."""
     types = offered_to_pool(node_pool(), (await instance_type_fixture()).provider.types_for(PLAIN))
     on, off = (offering_samples([types], reserved=reserved).available for reserved in (True, False))

@@ -23,5 +23,7 @@ class PoolSleep:
     began_at: datetime | None = None
 
     def __str__(self) -> str:
-        end = f" until {self.wakes_at.isoformat()}" if self.wakes_at is not None else ""
-        return f"{self.cause}{end}"
+        if self.wakes_at is None:
+            return self.cause
+        # In the schedule's time zone; UTC as in everything else that Kubernetes shows.
+        return f"{self.cause} until {self.wakes_at.isoformat().replace('+00:00', 'Z')}"

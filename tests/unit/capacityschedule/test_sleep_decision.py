@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
 
@@ -32,6 +32,13 @@ def _decide(
 
 def _sleep(decision: SleepDecision) -> PoolSleep | None:
     return decision.sleeping.get("np")
+
+
+def test_the_end_of_a_sleep_is_written_in_its_time_zone_and_utc_as_kubernetes_writes_it() -> None:
+    seoul = _EVENING.astimezone(timezone(timedelta(hours=9)))
+    assert str(PoolSleep("NodePool np is sent to sleep", _EVENING)).endswith(" until 2026-10-06T13:00:00Z")
+    assert str(PoolSleep("CapacitySchedule office", seoul)).endswith(" until 2026-10-06T22:00:00+09:00")
+    assert str(PoolSleep("CapacitySchedule office")) == "CapacitySchedule office"
 
 
 def test_the_night_has_a_beginning_a_grace_period_a_deadline_and_an_end() -> None:

@@ -113,7 +113,7 @@ def test_a_place_that_cannot_be_written_ends_the_command(tmp_path: Path) -> None
 
 
 def record(scenario: Scenario, folder: Path) -> Path:
-    objects = scenario.world().objects()
+    objects = scenario.cluster().objects()
     prepared = indexes(scenario.pools, TYPES)
     problem = build_problem(snapshot(objects), prepared, NOW)
     file = folder / f"{scenario.name}.json"

@@ -40,17 +40,17 @@ _HALF = "half"
 
 @dataclass
 class Follower:
-    """An informer and everything it told."""
+    """An informer and every event of its handler."""
 
     informer: Informer[ConfigMap]
-    told: list[Told] = field(default_factory=list)
+    delivered: list[Told] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.informer.subscribe(lambda old, new: self.told.append((old, new)))
+        self.informer.subscribe(lambda old, new: self.delivered.append((old, new)))
 
     @property
     def uids(self) -> set[str]:
-        return {new.metadata.uid for _, new in tuple(self.told) if new is not None}
+        return {new.metadata.uid for _, new in tuple(self.delivered) if new is not None}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ class Follower:
 
 @dataclass
 class Work:
-    """Writers that make, change and delete objects until they are told to stop, and two informers that follow."""
+    """Writers that make, change and delete objects until they are stopped, and two informers that follow."""
 
     plane: ControlPlane
     namespace: str
@@ -172,11 +172,11 @@ def recovered(plane: ControlPlane, work: Work) -> set[str]:
 
 
 def check(follower: Follower, final: dict[str, str]) -> Counter[str]:
-    """What was told adds up, object by object, to what there is now. How often the end of each object was told."""
+    """Check that the events of each object add up to its present state. How often each deletion was delivered."""
     present: dict[str, ConfigMap] = {}
     latest: dict[str, int] = {}
     endings: Counter[str] = Counter()
-    for old, new in follower.told:
+    for old, new in follower.delivered:
         config_map = old or new
         assert config_map is not None
         name, uid = config_map.metadata.name, config_map.metadata.uid
@@ -185,7 +185,7 @@ def check(follower: Follower, final: dict[str, str]) -> Counter[str]:
             del present[name]
             endings[uid] += 1
             continue
-        assert new.metadata.uid == uid, "an object made anew is told as such"
+        assert new.metadata.uid == uid, "a recreated object is delivered as one"
         assert int(new.metadata.resource_version) > latest.get(uid, 0), "never the same again, and never an older state"
         latest[uid] = int(new.metadata.resource_version)
         present[name] = new

@@ -102,11 +102,11 @@ class ScriptedReader:
 
 @dataclass
 class Watched:
-    """An informer that ran, what it told its handler, and the reader it asked."""
+    """An informer that ran, the events of its handler, and the reader it used."""
 
     informer: Informer[Pod]
     reader: ScriptedReader
-    told: list[tuple[Pod | None, Pod | None]]
+    delivered: list[tuple[Pod | None, Pod | None]]
     rejected: list[UndecodableObject]
 
     @property

@@ -40,10 +40,10 @@ class EventList:
     """Keeps published events."""
 
     def __init__(self) -> None:
-        self.told: list[ObjectEvent] = []
+        self.recorded: list[ObjectEvent] = []
 
     def mention(self, *events: ObjectEvent) -> None:
-        self.told += events
+        self.recorded += events
 
     publish_optional = publish = mention
 

@@ -25,7 +25,7 @@ from support.instance_types import STD
 NAMES = ("a", "b", "c")
 
 
-def world(**fields: object) -> ClusterSnapshot:
+def three_nodes(**fields: object) -> ClusterSnapshot:
     parts = [node_and_claim(name, {"cpu": "4"}) for name in NAMES]
     running = [pod(f"p-{name}", {"cpu": "1"}, node_name=name) for name in NAMES]
     return snapshot(node_pool(**fields), *parts, *running)  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def emptied(seen: ClusterSnapshot, *names: str) -> Command:
 
 def test_what_is_chosen_again_stands() -> None:
     """DIS-S186: with its nodes as they are now."""
-    before, now = world(), world()
+    before, now = three_nodes(), three_nodes()
     actual = validate_command(move(before, "a", "b"), [move(now, "c"), move(now, "b", "a")], ())
     assert isinstance(actual, Command)
     assert all(any(candidate.state_node is view for view in now.nodes) for candidate in actual.candidates)
@@ -65,7 +65,7 @@ def test_what_is_chosen_again_stands() -> None:
 )
 def test_what_is_not_chosen_again_is_refused(blocked: tuple[str, ...], refusal: ValidationFailure) -> None:
     """DIS-270, DIS-272: also where only a part of it, or the same for another reason, is chosen."""
-    seen = world()
+    seen = three_nodes()
     again = [move(seen, "a"), replace(move(seen, "a", "b"), reason=DisruptionReason.DRIFTED)]
     assert validate_command(move(seen, "a", "b"), again, blocked) is refusal
 
@@ -86,7 +86,7 @@ def test_what_was_to_be_bought_must_still_be_what_would_be(
     then: tuple[tuple[str, ...], ...], now: tuple[tuple[str, ...], ...], stands: bool
 ) -> None:
     """DIS-272, DIS-S184, DIS-S185"""
-    seen = world()
+    seen = three_nodes()
     chosen = move(seen, "a", to=tuple(bought(f"r{number}", *types) for number, types in enumerate(then)))
     again = move(seen, "a", to=tuple(bought(f"s{number}", *types) for number, types in enumerate(now)))
     actual = validate_command(chosen, [again], ())
@@ -96,7 +96,7 @@ def test_what_was_to_be_bought_must_still_be_what_would_be(
 
 def test_of_empty_nodes_those_go_that_are_empty_still() -> None:
     """DIS-275"""
-    seen = world()
+    seen = three_nodes()
     actual = validate_command(emptied(seen, "a", "b"), [emptied(seen, "b", "c")], ("claim-a",))
     assert isinstance(actual, Command)
     assert [candidate.state_node.name for candidate in actual.candidates] == ["b"]
@@ -111,7 +111,7 @@ def test_empty_nodes_that_are_not_chosen_again_are_refused(
     blocked: tuple[str, ...], refusal: ValidationFailure
 ) -> None:
     """DIS-275"""
-    seen = world()
+    seen = three_nodes()
     assert validate_command(emptied(seen, "a"), [emptied(seen, "c")], blocked) is refusal
 
 
@@ -124,14 +124,14 @@ def test_failed_validations_of_empty_nodes_count_churn_only_where_none_is_left(
     kept: str, churned: tuple[str, ...], failures: int
 ) -> None:
     """DIS-275, DIS-416: nodes over budget count each; nodes that got pods count if no node of the command stays empty."""
-    seen = world()
+    seen = three_nodes()
     pending = emptied(seen, "a", "b")
     validated = validate_command(pending, [emptied(seen, kept)] if kept else [], churned)
     assert empty_validation_failures(pending, validated, churned) == failures
 
 
 def test_while_a_command_waits_its_nodes_are_leaving_and_what_it_buys_is_coming() -> None:
-    seen = world()
+    seen = three_nodes()
     chosen = replace(
         move(seen, "a", to=(replace(bought("r0", "small"), pods=seen.nodes[0].pods),)),
         placed_on_existing=(PlacedPods("claim-b", "b", seen.nodes[2].pods),),
@@ -146,7 +146,7 @@ def test_while_a_command_waits_its_nodes_are_leaving_and_what_it_buys_is_coming(
 
 
 def test_without_commands_the_snapshot_is_the_same() -> None:
-    seen = world()
+    seen = three_nodes()
     assert with_started_commands(seen, []) is seen
 
 

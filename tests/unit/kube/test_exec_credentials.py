@@ -280,7 +280,7 @@ def telling(folder: Path, expression: str) -> str:
     return str(script.path)
 
 
-async def told(connection: config.Connection) -> object:
+async def plugin_input(connection: config.Connection) -> object:
     credentials = await connection._identity.current()
     return json.loads(credentials.authorization.removeprefix("Bearer "))
 
@@ -294,7 +294,7 @@ async def test_an_exec_plugin_gets_the_api_version_its_arguments_and_variables(t
         "args": ["--for", "me"],
         "env": [{"name": "GREETING", "value": "hello"}],
     }
-    info, arguments, greeting, home = await told(kubeconfig(tmp_path, wanted))  # type: ignore[misc]
+    info, arguments, greeting, home = await plugin_input(kubeconfig(tmp_path, wanted))  # type: ignore[misc]
     assert info == {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
     assert (arguments, greeting) == (["--for", "me"], "hello")
     assert home  # the rest of our environment is there too
@@ -313,7 +313,7 @@ async def test_an_exec_plugin_gets_cluster_information_on_request(tmp_path: Path
             {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "me", "n": 1}},
         ],
     }
-    spec = await told(kubeconfig(tmp_path, wanted, **cluster))
+    spec = await plugin_input(kubeconfig(tmp_path, wanted, **cluster))
     described = spec["cluster"]  # type: ignore[index]
     assert base64.b64decode(described.pop("certificate-authority-data")) == authority.certificate.strip()
     assert described == {
@@ -331,12 +331,12 @@ async def test_a_program_may_talk_to_the_person_at_the_terminal(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     wanted = {"apiVersion": V1, "command": telling(tmp_path, "info['spec']"), "interactiveMode": mode}
-    assert await told(kubeconfig(tmp_path, wanted)) == {"interactive": interactive}
+    assert await plugin_input(kubeconfig(tmp_path, wanted)) == {"interactive": interactive}
 
 
 async def test_a_command_with_a_slash_is_beside_the_kubeconfig(tmp_path: Path) -> None:
     telling(tmp_path / "bin", "'found'")
-    assert await told(kubeconfig(tmp_path, {"apiVersion": V1, "command": "./bin/helper"})) == "found"
+    assert await plugin_input(kubeconfig(tmp_path, {"apiVersion": V1, "command": "./bin/helper"})) == "found"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class PagedReader(ScriptedReader):
 def test_the_first_list_is_delivered_as_additions() -> None:
     a, b = pod("a"), pod("b")
     seen = watched([listing(a, b)])
-    assert seen.told == [(None, a), (None, b)]
+    assert seen.delivered == [(None, a), (None, b)]
     assert seen.names == ["a", "b"]
     assert seen.informer.synced
     assert seen.reader.asked == ["list", "watch 10"]
@@ -88,18 +88,18 @@ def test_waiting_for_sync_ends_once_the_handlers_know_the_list() -> None:
 def test_changes_are_delivered_with_the_previous_object() -> None:
     old, new, fresh = pod("a", "1"), pod("a", "11"), pod("b", "12")
     seen = watched([listing(old)], [event(MODIFIED, new), event(ADDED, fresh), event(DELETED, pod("a", "13"))])
-    assert seen.told == [(None, old), (old, new), (None, fresh), (new, None)]
+    assert seen.delivered == [(None, old), (old, new), (None, fresh), (new, None)]
     assert seen.names == ["b"]
 
 
 def test_a_known_version_is_not_delivered_again() -> None:
     seen = watched([listing(pod("a", "5"))], [event(ADDED, pod("a", "5")), event(MODIFIED, pod("a", "5"))])
-    assert len(seen.told) == 1
+    assert len(seen.delivered) == 1
 
 
 def test_the_deletion_of_an_unknown_object_is_nothing() -> None:
     seen = watched([listing()], [event(DELETED, pod("a", "11"))])
-    assert seen.told == []
+    assert seen.delivered == []
 
 
 def test_a_stream_that_ends_is_continued_from_the_last_version() -> None:
@@ -111,7 +111,7 @@ def test_a_stream_that_ends_is_continued_from_the_last_version() -> None:
 def test_a_stream_that_breaks_is_continued_from_the_last_version() -> None:
     seen = watched([listing()], [event(ADDED, pod("a", "11")), errors.ServerUnavailable("stalled")], [bookmark("12")])
     assert seen.reader.asked == ["list", "watch 10", "watch 11", "watch 12"]
-    assert len(seen.told) == 1
+    assert len(seen.delivered) == 1
 
 
 def test_a_fault_is_shown_until_the_next_event() -> None:
@@ -168,7 +168,7 @@ def test_a_version_too_old_lists_again_and_delivers_only_the_differences() -> No
     same, changed, lost = pod("same", "1"), pod("changed", "2"), pod("lost", "3")
     after, fresh = pod("changed", "22"), pod("fresh", "23")
     seen = watched([listing(same, changed, lost), listing(same, after, fresh, version="30")], [errors.Gone("too old")])
-    assert seen.told[3:] == [(lost, None), (changed, after), (None, fresh)]
+    assert seen.delivered[3:] == [(lost, None), (changed, after), (None, fresh)]
     assert seen.reader.asked == ["list", "watch 10", "list", "watch 30"]
 
 
@@ -180,7 +180,7 @@ def test_events_that_come_twice_after_a_reconnection_are_delivered_once(again: W
         [event(ADDED, first), event(MODIFIED, second), errors.ServerUnavailable("reset by peer")],
         [event(again, first), event(again, second), bookmark("20")],
     )
-    assert seen.told == [(None, first), (first, second)]
+    assert seen.delivered == [(None, first), (first, second)]
     assert seen.informer.get("a", "ns") is second
 
 
@@ -191,41 +191,41 @@ def test_a_deletion_is_delivered_once_and_earlier_events_do_not_restore_the_obje
         [event(ADDED, first), event(DELETED, last), errors.ServerUnavailable("reset by peer")],
         [event(MODIFIED, pod("a", "12")), event(DELETED, last), bookmark("20"), event(MODIFIED, pod("a", "12"))],
     )
-    assert seen.told == [(None, first), (first, None)]
+    assert seen.delivered == [(None, first), (first, None)]
     assert seen.names == []
 
 
 def test_the_deletion_of_an_earlier_namesake_does_not_end_the_present_one() -> None:
     before, after = pod("a", "11", uid="one"), pod("a", "13", uid="two")
     seen = watched([listing(before)], [event(ADDED, after), event(DELETED, pod("a", "12", uid="one"))])
-    assert seen.told == [(None, before), (before, None), (None, after)]
+    assert seen.delivered == [(None, before), (before, None), (None, after)]
 
 
 def test_events_out_of_order_are_delivered_all_the_same() -> None:
     """The API promises order; that it is broken must cost nothing that was not known."""
     late, early = pod("late", "11"), pod("early", "12")
     seen = watched([listing()], [event(ADDED, early), event(ADDED, late)])
-    assert seen.told == [(None, early), (None, late)]
+    assert seen.delivered == [(None, early), (None, late)]
     assert seen.reader.asked[-1] == "watch 12"
 
 
 def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> None:
     first, second, third = pod("a", "x9"), pod("a", "x10"), pod("a", "3")
     seen = watched([listing(first, version="x1")], [event(MODIFIED, each) for each in (second, second, third)])
-    assert seen.told == [(None, first), (first, second), (second, third)]
+    assert seen.delivered == [(None, first), (first, second), (second, third)]
     assert seen.reader.asked[-1] == "watch 3"
 
 
 def test_a_recreated_object_is_delivered_as_deletion_and_addition_though_its_deletion_was_not_seen() -> None:
     before, after = pod("a", "1", uid="one"), pod("a", "20", uid="two")
     seen = watched([listing(before)], [event(MODIFIED, after)])
-    assert seen.told == [(None, before), (before, None), (None, after)]
+    assert seen.delivered == [(None, before), (before, None), (None, after)]
 
 
 def test_an_object_deleted_and_recreated_in_a_gap_is_delivered_as_deletion_and_addition() -> None:
     before, after = pod("a", "1", uid="one"), pod("a", "20", uid="two")
     seen = watched([listing(before), listing(after, version="30")], [errors.Gone("too old")])
-    assert seen.told == [(None, before), (before, None), (None, after)]
+    assert seen.delivered == [(None, before), (before, None), (None, after)]
 
 
 QUIET = [90.0]
@@ -237,7 +237,7 @@ def test_streams_that_stay_silent_are_followed_by_a_list() -> None:
     seen = watched([listing(stored_pod), listing(missed, version="5")], QUIET, QUIET, QUIET)
     assert seen.reader.asked == ["list", "watch 10", "watch 10", "watch 10", "list", "watch 5"]
     assert seen.reader.times == [0, 0, 90, 180, 270, 270]
-    assert seen.told == [(None, stored_pod), (stored_pod, None), (None, missed)]
+    assert seen.delivered == [(None, stored_pod), (stored_pod, None), (None, missed)]
 
 
 def test_a_stream_with_as_little_as_a_bookmark_is_not_silent() -> None:
@@ -272,7 +272,7 @@ def test_a_list_in_pages_is_delivered_as_a_whole() -> None:
     lost, kept, fresh = pod("lost", "1"), pod("kept", "2"), pod("fresh", "20")
     reader = PagedReader([listing(lost, kept), listing(fresh, kept, version="30")], [[errors.Gone("too old")]])
     seen = ran(reader)
-    assert seen.told == [(None, lost), (None, kept), (lost, None), (None, fresh)]
+    assert seen.delivered == [(None, lost), (None, kept), (lost, None), (None, fresh)]
     assert seen.reader.asked == ["pages", "watch 10", "pages", "watch 30"]
 
 
@@ -288,7 +288,7 @@ def test_expired_pages_are_not_reported_and_the_list_is_read_in_one_piece() -> N
     half, whole = listing(pod("a", "1"), pod("b", "2")), listing(pod("b", "2"), pod("c", "3"), version="30")
     seen = ran(PagedReader([half, whole], expiring=[True]))
     assert seen.names == ["b", "c"]
-    assert [old for old, new in seen.told if new is None] == []
+    assert [old for old, new in seen.delivered if new is None] == []
     assert seen.reader.asked == ["pages", "list", "watch 30"]
 
 
@@ -415,7 +415,7 @@ def test_events_of_handlers_always_add_up_to_the_server_state(steps: list[tuple[
             watches.append([])
     seen = watched(lists, *watches)
     replayed: dict[str, Pod] = {}
-    for old, new in seen.told:
+    for old, new in seen.delivered:
         key = (old or new).metadata.name  # type: ignore[union-attr]
         assert replayed.get(key) == old
         assert old != new

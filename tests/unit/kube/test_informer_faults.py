@@ -65,7 +65,7 @@ def test_an_object_that_becomes_unreadable_keeps_its_last_good_state() -> None:
         [WatchEvent(MODIFIED, "11", None, unreadable("a")), errors.Gone("too old")],
     )
     assert seen.informer.get("a", "ns") is stored_pod
-    assert seen.told == [(None, stored_pod)]
+    assert seen.delivered == [(None, stored_pod)]
 
 
 def test_an_unreadable_state_that_comes_twice_is_reported_once() -> None:
@@ -82,4 +82,4 @@ def test_an_unreadable_object_without_a_version_is_reported() -> None:
 def test_an_unreadable_object_can_still_be_deleted() -> None:
     stored_pod = pod("a", "1")
     seen = watched([listing(stored_pod)], [WatchEvent(DELETED, "11", None, unreadable("a"))])
-    assert seen.told == [(None, stored_pod), (stored_pod, None)]
+    assert seen.delivered == [(None, stored_pod), (stored_pod, None)]

@@ -62,7 +62,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 def test_a_kind_that_is_not_served_counts_as_empty_until_it_is() -> None:
     """An informer is in step at once, has no fault to show and does not ask all the time."""
 
-    async def scene(clock: Clock) -> None:
+    async def scenario(clock: Clock) -> None:
         server = Swapped(bare(clock))
         informer = Informer(OptionalKindsReader(server), CSI_NODE)  # type: ignore[arg-type]
         task = await running(informer)
@@ -78,11 +78,11 @@ def test_a_kind_that_is_not_served_counts_as_empty_until_it_is() -> None:
         assert len(informer) == 2
         await ended(task)
 
-    run_virtual(scene, START)
+    run_virtual(scenario, START)
 
 
 def test_a_kind_that_is_served_is_followed_as_ever() -> None:
-    async def scene(clock: Clock) -> None:
+    async def scenario(clock: Clock) -> None:
         kube = MemoryKube(MemoryServer(clock))
         await kube.create(CSI_NODE, csi_node("n"))
         reader = OptionalKindsReader(kube)
@@ -95,7 +95,7 @@ def test_a_kind_that_is_served_is_followed_as_ever() -> None:
         assert len((await reader.list(CSI_NODE)).items) == 1
         await ended(task)
 
-    run_virtual(scene, START)
+    run_virtual(scenario, START)
 
 
 class Refusing:

@@ -69,7 +69,7 @@ class Upgraded:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 def test_slices_are_followed_in_the_newest_version_that_is_served(version: str) -> None:
-    async def scene(clock: Clock) -> None:
+    async def scenario(clock: Clock) -> None:
         kube = _serving(clock, version)
         kind = _slices(version)
         await kube.create(kind, published("s", slice_spec(*gpus(2), node="n")))
@@ -85,7 +85,7 @@ def test_slices_are_followed_in_the_newest_version_that_is_served(version: str) 
         with suppress(asyncio.CancelledError):
             await task
 
-    run_virtual(scene, START)
+    run_virtual(scenario, START)
 
 
 class Paged(Upgraded):
@@ -96,7 +96,7 @@ class Paged(Upgraded):
 
 
 def test_pages_fall_back_to_older_versions_too() -> None:
-    async def scene(clock: Clock) -> None:
+    async def scenario(clock: Clock) -> None:
         kube = _serving(clock, "v1beta1")
         await kube.create(_slices("v1beta1"), published("s", slice_spec(*gpus(1), node="n")))
         reader = VersionFallbackReader(Paged(kube), OLDER)  # type: ignore[arg-type]
@@ -106,13 +106,13 @@ def test_pages_fall_back_to_older_versions_too() -> None:
         with pytest.raises(NotFound):
             [page async for page in nowhere.pages(RESOURCE_SLICE)]
 
-    run_virtual(scene, START)
+    run_virtual(scenario, START)
 
 
 def test_an_upgrade_of_the_server_is_followed() -> None:
     """The older version is not served any more: its watch ends and cannot be opened again, so a list finds the newer one."""
 
-    async def scene(clock: Clock) -> None:
+    async def scenario(clock: Clock) -> None:
         server = Upgraded(_serving(clock, "v1beta1"))
         await server.create(_slices("v1beta1"), published("s", slice_spec(*gpus(1), node="n")))
         informer = Informer(VersionFallbackReader(server, OLDER), RESOURCE_SLICE)  # type: ignore[arg-type]
@@ -136,18 +136,18 @@ def test_an_upgrade_of_the_server_is_followed() -> None:
         with suppress(asyncio.CancelledError):
             await task
 
-    run_virtual(scene, START)
+    run_virtual(scenario, START)
 
 
 def test_where_no_version_is_served_the_kind_is_not_served() -> None:
-    async def scene(clock: Clock) -> None:
+    async def scenario(clock: Clock) -> None:
         reader = VersionFallbackReader(_serving(clock), OLDER)
         for ask in (reader.list(RESOURCE_SLICE), reader.get(RESOURCE_SLICE, "s")):
             with pytest.raises(NotFound) as missing:
                 await ask
             assert missing.value.reason == KIND_NOT_SERVED
 
-    run_virtual(scene, START)
+    run_virtual(scenario, START)
 
 
 class _Refusing:

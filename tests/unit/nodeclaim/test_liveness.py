@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from karpenter.api import kinds
-from karpenter.controller_context import ControllerContext as ActWorld
+from karpenter.controller_context import ControllerContext
 from karpenter.kube.errors import Conflict, Invalid, ServerUnavailable, TooManyRequests
 from karpenter.metrics import Metrics
 from karpenter.model import conditions, labels
@@ -27,10 +27,10 @@ from support.nodeclaim_stages import launched, registered
 from support.virtual_cluster import VirtualCluster, in_virtual_time, refusing
 
 
-def apart(cluster: VirtualCluster) -> ActWorld:
-    """What actions need, without a controller around it."""
+def standalone_context(cluster: VirtualCluster) -> ControllerContext:
+    """A controller context without a running controller."""
     recorder = EventRecorder(cluster.kube, cluster.clock)
-    return ActWorld(cluster.kube, cluster.cloud, ClusterState(), cluster.clock, recorder, Metrics())
+    return ControllerContext(cluster.kube, cluster.cloud, ClusterState(), cluster.clock, recorder, Metrics())
 
 
 @in_virtual_time
@@ -110,7 +110,7 @@ async def test_how_long_a_claim_may_take_can_be_chosen(cluster: VirtualCluster, 
     """OPS §1.6 Beyond"""
     if step == "launch":
         cluster.cloud.refuse("create", *(ProviderError("no") for _ in range(1000)))
-    own = apart(cluster)
+    own = standalone_context(cluster)
     lifecycle = NodeClaimLifecycle(
         own,
         DisabledNominator(),
@@ -141,7 +141,7 @@ async def test_an_odd_claim_written_by_hand_gets_an_event(cluster: VirtualCluste
 async def test_a_claim_the_watch_still_shows_after_it_was_given_up_is_counted_once(cluster: VirtualCluster) -> None:
     """OPS-050: whatever triggers a reconcile of an old version of it."""
     cluster.cloud.refuse("create", *(InsufficientCapacity("none") for _ in range(5)))
-    own = apart(cluster)
+    own = standalone_context(cluster)
     metrics = own.metrics
     lifecycle = NodeClaimLifecycle(own, DisabledNominator(), InstanceTermination(own))
     own.state.set_claim(await cluster.claim(metadata={"finalizers": (labels.TERMINATION_FINALIZER,)}))

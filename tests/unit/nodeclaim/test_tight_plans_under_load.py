@@ -94,7 +94,7 @@ class LateScheduler(KubeScheduler):
             await self._server.patch(kinds.POD, pod.metadata.name, taken, pod.metadata.namespace, subresource="status")
 
 
-async def strays(
+async def misplaced_pods(
     cluster: VirtualCluster, seed: int, longest_seconds: float, settings: Settings | None = None
 ) -> tuple[int, int]:
     """A thousand pods of five sizes come at once: how many are not bound where they were planned, and are bought for again."""
@@ -134,7 +134,7 @@ async def test_on_a_busy_control_plane_one_pod_in_a_thousand_is_bought_for_again
     cluster: VirtualCluster,
 ) -> None:
     """Pods without a nomination use what is left over on open nodes, which may be what another one needed."""
-    elsewhere, bought_again = await strays(cluster, 0, 0.01)
+    elsewhere, bought_again = await misplaced_pods(cluster, 0, 0.01)
     assert bought_again <= PODS * STRAYS_PER_THOUSAND / 1_000
     assert elsewhere <= PODS / 10
 
@@ -142,7 +142,7 @@ async def test_on_a_busy_control_plane_one_pod_in_a_thousand_is_bought_for_again
 @in_virtual_time
 async def test_without_nominations_many_are(cluster: VirtualCluster) -> None:
     """What the figure above is worth."""
-    _, bought_again = await strays(cluster, 0, 0.01, Settings(nominate_pods=False))
+    _, bought_again = await misplaced_pods(cluster, 0, 0.01, Settings(nominate_pods=False))
     assert bought_again > 10 * PODS * STRAYS_PER_THOUSAND / 1_000
 
 
@@ -154,7 +154,7 @@ def test_nor_are_more_in_a_series(longest_seconds: float) -> None:
 
     @in_virtual_time
     async def once(cluster: VirtualCluster, seed: int) -> None:
-        found.append((await strays(cluster, seed, longest_seconds))[1])
+        found.append((await misplaced_pods(cluster, seed, longest_seconds))[1])
 
     for seed in range(10):
         once(seed=seed)

@@ -21,7 +21,7 @@ DELETED = "persistentvolumeclaim is being deleted"
 LASTING = UnschedulableReason(VolumeUnusable(DELETED))
 
 
-async def told_after(cluster: VirtualCluster, seconds: float, *reasons: UnschedulableReason) -> int:
+async def events_after(cluster: VirtualCluster, seconds: float, *reasons: UnschedulableReason) -> int:
     """How many events a pod has of a pass that comes so many seconds after it was made."""
     await cluster.start()
     await asyncio.sleep(seconds)
@@ -49,12 +49,12 @@ async def told_after(cluster: VirtualCluster, seconds: float, *reasons: Unschedu
 async def test_a_volume_that_is_being_made_is_worth_an_event_only_after_a_while(
     cluster: VirtualCluster, seconds: float, reasons: tuple[UnschedulableReason, ...], events: int
 ) -> None:
-    assert await told_after(cluster, seconds, *reasons) == events
+    assert await events_after(cluster, seconds, *reasons) == events
 
 
 @in_virtual_time
 async def test_a_pod_left_out_for_its_volume_is_logged_as_ignored(cluster: VirtualCluster) -> None:
     """SCH-050, SCH-054: its own fault is no error of ours."""
-    await told_after(cluster, 5, LASTING)
+    await events_after(cluster, 5, LASTING)
     assert cluster.lines("could not schedule pod") == []
     assert [line["error"] for line in cluster.lines("ignoring pod")] == [DELETED]

@@ -27,7 +27,7 @@ PROTECTED = {labels.DO_NOT_DISRUPT: "true"}
 HOLD = "example.com/hold"
 
 
-async def strip(cluster: VirtualCluster, kind: object, name: str) -> None:
+async def remove_finalizers(cluster: VirtualCluster, kind: object, name: str) -> None:
     """Remove all finalizers, as a user may."""
     await cluster.kube.patch(kind, name, {"metadata": {"finalizers": []}})  # type: ignore[arg-type]
 
@@ -75,9 +75,9 @@ async def test_a_node_removed_past_its_finalizer_takes_its_claim_along(cluster: 
     await cluster.running("kept", "node-c", meta={"annotations": PROTECTED})
     if order == "deleted-first":
         await cluster.kube.delete(kinds.NODE, "node-c")
-        await strip(cluster, kinds.NODE, "node-c")
+        await remove_finalizers(cluster, kinds.NODE, "node-c")
     else:
-        await strip(cluster, kinds.NODE, "node-c")
+        await remove_finalizers(cluster, kinds.NODE, "node-c")
         await cluster.kube.delete(kinds.NODE, "node-c")
     await until(lambda: all_gone(cluster), 20)
     assert cluster.cloud.instances == {}
@@ -98,7 +98,7 @@ async def test_a_node_that_never_registered_may_come_and_go(cluster: VirtualClus
     await cluster.kube.patch(
         kinds.NODE_CLAIM, "c", {"status": {"conditions": msgspec.to_builtins(unregistered)}}, subresource="status"
     )
-    await strip(cluster, kinds.NODE, "node-c")
+    await remove_finalizers(cluster, kinds.NODE, "node-c")
     await cluster.kube.delete(kinds.NODE, "node-c")
     await cluster.start()
     await asyncio.sleep(60)
@@ -114,7 +114,7 @@ async def test_a_node_registered_again_during_its_drain_is_drained_again(cluster
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3)
     old = (await cluster.get_node()).metadata.uid
-    await strip(cluster, kinds.NODE, "node-c")
+    await remove_finalizers(cluster, kinds.NODE, "node-c")
     await register_again(cluster)
     await asyncio.sleep(20)
     node = await cluster.get_node()
@@ -132,7 +132,7 @@ async def test_a_claims_deletion_drains_a_node_whose_finalizer_was_removed(clust
     await ready(cluster)
     await cluster.stop()
     await cluster.running("kept", "node-c", meta={"annotations": PROTECTED})
-    await strip(cluster, kinds.NODE, "node-c")
+    await remove_finalizers(cluster, kinds.NODE, "node-c")
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await cluster.start()
     await asyncio.sleep(30)
@@ -147,7 +147,7 @@ async def test_a_claim_whose_finalizer_was_removed_leaves_a_node_that_still_drai
     await ready(cluster)
     await cluster.running("busy", "node-c")
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
-    await strip(cluster, kinds.NODE_CLAIM, "c")
+    await remove_finalizers(cluster, kinds.NODE_CLAIM, "c")
     await asyncio.sleep(5)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
     assert await cluster.has(kinds.NODE, "node-c")
@@ -177,7 +177,7 @@ async def test_a_foreign_finalizer_on_the_node_is_reported_and_waited_for(cluste
         ("NodeClaim", "Warning"),
     }
     assert all(f"Node node-c is held by finalizer {HOLD}" in event.message for event in events)
-    await strip(cluster, kinds.NODE, "node-c")
+    await remove_finalizers(cluster, kinds.NODE, "node-c")
     await until(lambda: all_gone(cluster), 20)
 
 

@@ -38,7 +38,7 @@ class Listener:
         self.said: list[str] = []
         self.recoveries = 0
 
-    def hear(self, *faults: KubeError, seconds: float = 1.0) -> list[str]:
+    def log_lines_after(self, *faults: KubeError, seconds: float = 1.0) -> list[str]:
         """What is said while these faults last that long."""
         before = len(self.said)
         end = self.now + seconds
@@ -56,70 +56,72 @@ def listener() -> Listener:
 
 
 def test_a_server_that_is_away_is_one_cause_however_it_shows(listener: Listener) -> None:
-    assert listener.hear(REFUSED, CUT_OFF) == [str(REFUSED)]
-    assert listener.hear(CUT_OFF, seconds=100) == []
-    assert listener.hear(CUT_OFF, REFUSED, REFUSED, seconds=100) == []
+    assert listener.log_lines_after(REFUSED, CUT_OFF) == [str(REFUSED)]
+    assert listener.log_lines_after(CUT_OFF, seconds=100) == []
+    assert listener.log_lines_after(CUT_OFF, REFUSED, REFUSED, seconds=100) == []
     assert listener.recoveries == 0
 
 
 @pytest.mark.parametrize("fault", OF_A_START, ids=lambda fault: type(fault).__name__)
 def test_errors_of_a_server_in_its_first_seconds_are_not_logged(listener: Listener, fault: KubeError) -> None:
-    listener.hear(REFUSED, seconds=20)
-    assert listener.hear(REFUSED, fault, seconds=5) == []
-    assert listener.hear(fault, seconds=15) == []
-    assert (listener.hear(), listener.recoveries) == ([], 1)
+    listener.log_lines_after(REFUSED, seconds=20)
+    assert listener.log_lines_after(REFUSED, fault, seconds=5) == []
+    assert listener.log_lines_after(fault, seconds=15) == []
+    assert (listener.log_lines_after(), listener.recoveries) == ([], 1)
 
 
 @pytest.mark.parametrize("fault", OF_A_START, ids=lambda fault: type(fault).__name__)
 def test_errors_that_last_longer_are_logged_once(listener: Listener, fault: KubeError) -> None:
-    listener.hear(REFUSED, seconds=20)
-    assert listener.hear(fault, seconds=GRACE_SECONDS) == []
-    assert listener.hear(fault, seconds=300) == [str(fault)]
+    listener.log_lines_after(REFUSED, seconds=20)
+    assert listener.log_lines_after(fault, seconds=GRACE_SECONDS) == []
+    assert listener.log_lines_after(fault, seconds=300) == [str(fault)]
 
 
 def test_a_short_error_after_an_outage_is_not_logged(listener: Listener) -> None:
-    listener.hear(REFUSED)
+    listener.log_lines_after(REFUSED)
     for _ in range(2):
-        assert listener.hear(FORBIDDEN, seconds=10) == []
-        assert listener.hear(seconds=3) == []
+        assert listener.log_lines_after(FORBIDDEN, seconds=10) == []
+        assert listener.log_lines_after(seconds=3) == []
     assert listener.recoveries == 1
 
 
 def test_a_missing_right_is_logged_at_once_while_the_server_is_healthy(listener: Listener) -> None:
-    listener.hear(seconds=5)
-    assert listener.hear(FORBIDDEN) == [str(FORBIDDEN)]
+    listener.log_lines_after(seconds=5)
+    assert listener.log_lines_after(FORBIDDEN) == [str(FORBIDDEN)]
 
 
 def test_a_missing_right_is_logged_at_once_long_after_an_outage(listener: Listener) -> None:
-    listener.hear(REFUSED)
-    listener.hear(seconds=GRACE_SECONDS)
-    assert listener.hear(FORBIDDEN) == [str(FORBIDDEN)]
+    listener.log_lines_after(REFUSED)
+    listener.log_lines_after(seconds=GRACE_SECONDS)
+    assert listener.log_lines_after(FORBIDDEN) == [str(FORBIDDEN)]
 
 
 def test_every_missing_right_is_logged(listener: Listener) -> None:
     nodes = Forbidden("nodes is forbidden", status=403)
-    assert listener.hear(nodes, FORBIDDEN) == [str(nodes), str(FORBIDDEN)]
+    assert listener.log_lines_after(nodes, FORBIDDEN) == [str(nodes), str(FORBIDDEN)]
 
 
 def test_a_server_with_lasting_internal_errors_is_logged(listener: Listener) -> None:
-    assert listener.hear(UNHEALTHY, seconds=GRACE_SECONDS) == []
-    assert listener.hear(ServerUnavailable("etcd is still away", status=500), UNHEALTHY) == ["etcd is still away"]
-    assert listener.hear(UNHEALTHY, seconds=300) == []
+    assert listener.log_lines_after(UNHEALTHY, seconds=GRACE_SECONDS) == []
+    assert listener.log_lines_after(ServerUnavailable("etcd is still away", status=500), UNHEALTHY) == [
+        "etcd is still away"
+    ]
+    assert listener.log_lines_after(UNHEALTHY, seconds=300) == []
 
 
 def test_a_certificate_that_is_not_trusted_is_no_outage(listener: Listener) -> None:
-    assert listener.hear(UNTRUSTED) == [str(UNTRUSTED)]
-    assert listener.hear(UNTRUSTED, FORBIDDEN) == [str(FORBIDDEN)]
+    assert listener.log_lines_after(UNTRUSTED) == [str(UNTRUSTED)]
+    assert listener.log_lines_after(UNTRUSTED, FORBIDDEN) == [str(FORBIDDEN)]
 
 
 def test_the_next_outage_is_logged_again(listener: Listener) -> None:
-    assert listener.hear(REFUSED, seconds=5) == [str(REFUSED)]
-    assert (listener.hear(seconds=5), listener.recoveries) == ([], 1)
-    assert listener.hear(CUT_OFF, seconds=5) == [str(CUT_OFF)]
-    assert (listener.hear(seconds=5), listener.recoveries) == ([], 2)
+    assert listener.log_lines_after(REFUSED, seconds=5) == [str(REFUSED)]
+    assert (listener.log_lines_after(seconds=5), listener.recoveries) == ([], 1)
+    assert listener.log_lines_after(CUT_OFF, seconds=5) == [str(CUT_OFF)]
+    assert (listener.log_lines_after(seconds=5), listener.recoveries) == ([], 2)
 
 
 def test_the_end_of_an_unlogged_outage_is_not_logged(listener: Listener) -> None:
-    listener.hear(UNHEALTHY, seconds=5)
-    listener.hear(seconds=5)
+    listener.log_lines_after(UNHEALTHY, seconds=5)
+    listener.log_lines_after(seconds=5)
     assert (listener.said, listener.recoveries) == ([], 0)

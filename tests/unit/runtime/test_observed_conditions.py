@@ -42,10 +42,10 @@ def shown(scraped: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def told(seen: ObservedCluster) -> list[tuple[str, str, str]]:
+def recorded_events(seen: ObservedCluster) -> list[tuple[str, str, str]]:
     return [
         (object_event.involved_object.kind.name, object_event.reason, object_event.message)
-        for object_event in seen.events.told
+        for object_event in seen.events.recorded
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_condition_that_changes_leaves_no_series_behind_and_is_counted_timed_a
     """OPS-M9, OPS-E7, OPS-482, OPS-483, OPS-530"""
     seen = ObservedCluster()
     seen.put(a_claim(is_now("Ready", "True", 0)))
-    assert told(seen) == []
+    assert recorded_events(seen) == []
     seen.put(a_claim(is_now("Ready", "False", 8, "UnhealthyDependents", "Launched=False")))
     scrape = seen.scrape()
     assert shown(scrape, COUNT) == shown(scrape, TWIN_COUNT) == [("Ready", "False", "UnhealthyDependents")]
@@ -104,7 +104,7 @@ def test_a_condition_that_changes_leaves_no_series_behind_and_is_counted_timed_a
     assert scrape.value(f"{TURNING}_bucket", type="Ready", le="8.0") == 1
     assert scrape.value(f"{TURNING}_bucket", type="Ready", le="4.0") == 0
     assert scrape.value("operator_status_condition_transition_seconds_sum", kind="NodeClaim", type="Ready") == 8
-    assert told(seen) == [
+    assert recorded_events(seen) == [
         (
             "NodeClaim",
             "Ready",
@@ -112,7 +112,7 @@ def test_a_condition_that_changes_leaves_no_series_behind_and_is_counted_timed_a
             "Reason: UnhealthyDependents, Message: Launched=False",
         )
     ]
-    assert seen.events.told[0].type == "Normal"
+    assert seen.events.recorded[0].type == "Normal"
 
 
 def test_another_reason_or_message_is_no_turn() -> None:
@@ -123,7 +123,7 @@ def test_another_reason_or_message_is_no_turn() -> None:
     scrape = seen.scrape()
     assert shown(scrape, COUNT) == [("Registered", "Unknown", "RegistrationHookPending")]
     assert scrape.series(TURNS) == []
-    assert told(seen) == []
+    assert recorded_events(seen) == []
 
 
 @pytest.mark.parametrize("earlier", [None, a_claim()], ids=["new-object", "new-condition"])
@@ -139,7 +139,7 @@ def test_a_condition_seen_for_the_first_time_counts_unless_unknown_and_gives_no_
     assert {series_labels["type"] for series_labels in scrape.series(TURNS)} == {"Consolidatable", "Drifted"}
     assert scrape.total(TURNS) == scrape.total(TWIN_TURNS) == 2
     assert scrape.series(f"{TURNING}_count") == []
-    assert told(seen) == []
+    assert recorded_events(seen) == []
 
 
 def test_what_every_claim_has_is_unknown_from_its_creation_on() -> None:
@@ -147,7 +147,7 @@ def test_what_every_claim_has_is_unknown_from_its_creation_on() -> None:
     seen = ObservedCluster()
     seen.put(a_claim(creation_timestamp=NOW))
     seen.put(a_claim(is_now("Launched", "True", 3), creation_timestamp=NOW))
-    assert [message for _, _, message in told(seen)] == [
+    assert [message for _, _, message in recorded_events(seen)] == [
         "Status condition transitioned, Type: Launched, Status: Unknown -> True, Reason: Launched"
     ]
     assert seen.scrape().value(f"{TURNING}_sum", type="Launched", status="Unknown") == 3
@@ -187,9 +187,9 @@ def test_removed_finalizers_give_an_event() -> None:
     both = a_claim(deletion_timestamp=NOW, finalizers=("example.com/mine", "karpenter.sh/termination"))
     seen.put(both)
     seen.put(replaced(both, metadata=replaced(both.metadata, finalizers=("karpenter.sh/termination",))))
-    assert told(seen) == [("NodeClaim", "Finalized", "Finalized example.com/mine")]
+    assert recorded_events(seen) == [("NodeClaim", "Finalized", "Finalized example.com/mine")]
     seen.gone(both)
-    assert told(seen)[1:] == [("NodeClaim", "Finalized", "Finalized karpenter.sh/termination")]
+    assert recorded_events(seen)[1:] == [("NodeClaim", "Finalized", "Finalized karpenter.sh/termination")]
 
 
 def _node(status: str, **more: str) -> Wire:
@@ -239,7 +239,7 @@ def test_kinds_have_series_of_their_own(before: Wire, after: Wire, kind: str, ow
     assert scrape.series(f"{prefix}_transitions_total", status="True") == [{**own, **turned}]
     assert len(scrape.series(TWIN_COUNT, kind=kind)) == (kind != "Node")
     assert len(scrape.series(TWIN_TURNS, kind=kind, status="True")) == (kind != "Node")
-    assert [(element[0], element[1]) for element in told(seen)] == [(kind, "Ready")]
+    assert [(element[0], element[1]) for element in recorded_events(seen)] == [(kind, "Ready")]
 
 
 def test_reasons_with_odd_text_stay_readable() -> None:
@@ -259,4 +259,4 @@ def test_without_details_single_objects_have_no_series_and_no_events() -> None:
     assert not gone & families
     kept = {"karpenter_nodepools_allowed_disruptions", "karpenter_cluster_state_node_count"}
     assert kept <= families
-    assert told(seen) == []
+    assert recorded_events(seen) == []

@@ -14,7 +14,7 @@ from karpenter.simulation.virtual_time import LoopClock
 def test_watches_of_the_simulated_nodes_count_for_readiness() -> None:
     """OPS-364: without them nothing that is bought would ever come up."""
 
-    async def scene(clock: LoopClock) -> None:
+    async def scenario(clock: LoopClock) -> None:
         async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types()[:1])) as stage:
             stage.server.inject_fault(Forbidden("no configmaps for you"), verb="list", plural="configmaps", times=4)
             stage.server.close_watches()
@@ -25,4 +25,4 @@ def test_watches_of_the_simulated_nodes_count_for_readiness() -> None:
             assert await stage.wait_until(lambda: not stage.manager.informers.faults(), 120)
             assert stage.manager.informers.unready() == ""
 
-    virtual.run_virtual(scene, datetime(2026, 1, 5, tzinfo=UTC))
+    virtual.run_virtual(scenario, datetime(2026, 1, 5, tzinfo=UTC))

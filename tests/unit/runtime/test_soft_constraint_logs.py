@@ -16,7 +16,7 @@ SPREAD = "pod(s) have a preferred TopologySpreadConstraint which can prevent con
 NOWHERE = {"node_selector": {"kubernetes.io/arch": "none"}}
 
 
-def told(cluster: VirtualCluster, text: str) -> list[str]:
+def logged_pods(cluster: VirtualCluster, text: str) -> list[str]:
     return [line["pods"] for line in cluster.lines(text)]
 
 
@@ -32,13 +32,13 @@ async def test_each_pod_is_mentioned_once_a_day(cluster: VirtualCluster) -> None
     await begin(cluster, Settings(intervals=RARE))
     await cluster.waiting(*app_pods(1, spread=[spread_over(soft=True)], **NOWHERE))
     await asyncio.sleep(4 * RARE.provisioning_retry.total_seconds())
-    assert told(cluster, SPREAD) == ["default/web-000"]
+    assert logged_pods(cluster, SPREAD) == ["default/web-000"]
     await cluster.waiting(*app_pods(1, prefix="late", spread=[spread_over(soft=True)], **NOWHERE))
     await asyncio.sleep(60)
-    assert told(cluster, SPREAD) == ["default/web-000", "default/late-000"]
+    assert logged_pods(cluster, SPREAD) == ["default/web-000", "default/late-000"]
     await asyncio.sleep((timedelta(days=1) + 2 * RARE.provisioning_retry).total_seconds())
-    assert sorted(told(cluster, SPREAD)) == sorted(["default/web-000", "default/late-000"] * 2)
-    assert told(cluster, APART) == []
+    assert sorted(logged_pods(cluster, SPREAD)) == sorted(["default/web-000", "default/late-000"] * 2)
+    assert logged_pods(cluster, APART) == []
 
 
 @in_virtual_time
@@ -46,7 +46,7 @@ async def test_ten_pods_are_named_and_the_others_counted(cluster: VirtualCluster
     await begin(cluster)
     await cluster.waiting(*app_pods(12, affinity=pod_anti_affinity_to(preferred=[affinity_term()]), **NOWHERE))
     await asyncio.sleep(5)
-    (line,) = told(cluster, APART)
+    (line,) = logged_pods(cluster, APART)
     assert (line.count("default/"), line.rpartition(" and ")[2]) == (10, "2 other(s)")
 
 
@@ -58,7 +58,7 @@ async def test_preferences_that_the_policy_ignores_are_not_logged(cluster: Virtu
         *app_pods(1, affinity=pod_anti_affinity_to(preferred=[affinity_term()]), spread=[spread_over(soft=True)])
     )
     await asyncio.sleep(5)
-    assert (told(cluster, APART), told(cluster, SPREAD)) == ([], [])
+    assert (logged_pods(cluster, APART), logged_pods(cluster, SPREAD)) == ([], [])
 
 
 @in_virtual_time
@@ -66,4 +66,4 @@ async def test_requirements_are_not_logged_as_preferences(cluster: VirtualCluste
     await begin(cluster)
     await cluster.waiting(*app_pods(1, affinity=pod_anti_affinity_to(affinity_term()), spread=[spread_over()]))
     await asyncio.sleep(5)
-    assert (told(cluster, APART), told(cluster, SPREAD)) == ([], [])
+    assert (logged_pods(cluster, APART), logged_pods(cluster, SPREAD)) == ([], [])

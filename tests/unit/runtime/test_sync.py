@@ -15,13 +15,13 @@ from karpenter.runtime.reconciler import SingletonReconciler
 from karpenter.simulation.virtual_time import run_virtual
 
 
-def told(lacking: dict[float, str], seconds: float) -> list[tuple[float, str, str]]:
+def log_lines(lacking: dict[float, str], seconds: float) -> list[tuple[float, str, str]]:
     """Time, duration and subject of each log line; ``lacking`` says what is missing from which second on."""
     log = io.StringIO()
     logging.configure("debug", log)
     reports: list[tuple[float, str, str]] = []
 
-    async def scene(clock: object) -> None:
+    async def scenario(clock: object) -> None:
         now = asyncio.get_running_loop().time
 
         def current() -> str:
@@ -41,21 +41,21 @@ def told(lacking: dict[float, str], seconds: float) -> list[tuple[float, str, st
         task.cancel()
 
     try:
-        run_virtual(scene, datetime(2026, 1, 1, tzinfo=UTC))
+        run_virtual(scenario, datetime(2026, 1, 1, tzinfo=UTC))
     finally:
         structlog.reset_defaults()
     return reports
 
 
 def test_a_picture_that_stays_incomplete_is_an_error_every_ten_seconds_after_half_a_minute() -> None:
-    actual = told({0: "waiting for nodes"}, 65)
+    actual = log_lines({0: "waiting for nodes"}, 65)
     assert [duration for _, duration, _ in actual] == ["40s", "50s", "1m0s"]
     assert {lacking for _, _, lacking in actual} == {"waiting for nodes"}
 
 
 def test_what_comes_back_in_time_is_not_talked_about_and_begins_anew() -> None:
-    assert told({0: "pods: away", 25: "", 35: "pods: away", 65: ""}, 120) == []
+    assert log_lines({0: "pods: away", 25: "", 35: "pods: away", 65: ""}, 120) == []
 
 
 def test_a_complete_cluster_state_triggers_nothing() -> None:
-    assert told({0: ""}, 300) == []
+    assert log_lines({0: ""}, 300) == []

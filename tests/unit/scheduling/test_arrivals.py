@@ -37,32 +37,32 @@ def come(number: int, ago: timedelta) -> list[Node | Pod]:
     ]
 
 
-def drip(*objects: object, options: SchedulingOptions = PLAIN) -> Solution:
+def plan_with_one_more_pod(*objects: object, options: SchedulingOptions = PLAIN) -> Solution:
     return plan(node_pool(), *objects, pod("p", ONE_CORE), types=TYPES, options=options)
 
 
 def test_where_pods_kept_coming_room_for_the_next_is_bought() -> None:
     """Three came lately: the fourth gets a node that holds another one."""
-    assert bought(drip(*come(3, timedelta(minutes=5)))) == ["c2"]
+    assert bought(plan_with_one_more_pod(*come(3, timedelta(minutes=5)))) == ["c2"]
 
 
 def test_pods_that_came_long_ago_do_not_count_in_the_forecast() -> None:
     """After a quarter of an hour no further pod is expected."""
-    assert bought(drip(*come(3, timedelta(minutes=16)))) == ["c1"]
+    assert bought(plan_with_one_more_pod(*come(3, timedelta(minutes=16)))) == ["c1"]
 
 
 def test_two_pods_are_no_habit() -> None:
     """It takes several arrivals for each pod that is reckoned with."""
-    assert bought(drip(*come(2, timedelta(minutes=5)))) == ["c1"]
+    assert bought(plan_with_one_more_pod(*come(2, timedelta(minutes=5)))) == ["c1"]
 
 
 def test_what_is_expected_is_in_no_plan() -> None:
     """Plans hold existing pods only: on new nodes, on existing ones, and among the pods left out."""
     roomy = node("roomy", {"cpu": "8", "memory": "64Gi"})
-    solution = drip(*come(6, timedelta(minutes=5)))
+    solution = plan_with_one_more_pod(*come(6, timedelta(minutes=5)))
     assert sizes(solution) == [1]
     assert not solution.unschedulable
-    placed = drip(*come(6, timedelta(minutes=5)), roomy)
+    placed = plan_with_one_more_pod(*come(6, timedelta(minutes=5)), roomy)
     assert existing(placed) == {"roomy": 1}
     assert not placed.new_claims
 
@@ -70,7 +70,7 @@ def test_what_is_expected_is_in_no_plan() -> None:
 def test_nothing_is_expected_where_the_outlook_says_so() -> None:
     """As disruption asks: pods that move are no arrivals."""
     calm = SchedulingOptions(objective=PLAIN.objective, arrival_forecast=ArrivalForecast.NONE)
-    assert bought(drip(*come(3, timedelta(minutes=5)), options=calm)) == ["c1"]
+    assert bought(plan_with_one_more_pod(*come(3, timedelta(minutes=5)), options=calm)) == ["c1"]
 
 
 def test_many_pods_at_once_are_bought_for_as_they_are() -> None:

@@ -32,7 +32,7 @@ def passed(*existing: object, waiting: Sequence[object] = ()) -> PassedNodePool:
     return heavier
 
 
-def limits_are_told(heavier: PassedNodePool) -> bool:
+def names_limits(heavier: PassedNodePool) -> bool:
     return (
         heavier.refusal is not None and "limit" in str(heavier.refusal.nearest_fit or heavier.refusal.reasons).lower()
     )
@@ -40,15 +40,15 @@ def limits_are_told(heavier: PassedNodePool) -> bool:
 
 def test_limits_are_the_reason_where_an_existing_node_had_room_for_another_pod() -> None:
     existing = node_and_claim("n0", {"cpu": "2", "memory": "8Gi"}, pool="light", labels={labels.ZONE: "z1"})
-    assert limits_are_told(passed())
-    assert limits_are_told(passed(existing))
+    assert names_limits(passed())
+    assert names_limits(passed(existing))
 
 
 def test_limits_are_the_reason_for_a_pod_of_a_gang() -> None:
     """A what-if question about the single pod is not about its gang."""
-    assert limits_are_told(passed(waiting=gang("train", 2, {"cpu": "2"})))
+    assert names_limits(passed(waiting=gang("train", 2, {"cpu": "2"})))
 
 
 def test_limits_are_the_reason_where_a_claim_in_flight_had_room_for_another_pod() -> None:
     in_flight = claim("c0", None, [wanted(labels.INSTANCE_TYPE, "In", "c2")], pool="light")
-    assert limits_are_told(passed(in_flight))
+    assert names_limits(passed(in_flight))

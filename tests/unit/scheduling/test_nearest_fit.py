@@ -89,7 +89,7 @@ def breakdown(result: Solution, pool: str = "np") -> FilterBreakdown:
     return filter_breakdown
 
 
-def fallen(result: Solution, kind: type[object]) -> FilteredTypes:
+def filtered_types(result: Solution, kind: type[object]) -> FilteredTypes:
     (filtered_types,) = [
         filtered_type for filtered_type in breakdown(result).filtered if isinstance(filtered_type.failed_filter, kind)
     ]
@@ -102,7 +102,7 @@ def fallen(result: Solution, kind: type[object]) -> FilteredTypes:
 def test_an_unknown_resource_is_named_as_exactly_that() -> None:
     result = plan(node_pool(), pod("p", {POD_ENI: "1"}), types=BOTH)
     assert said(result) == f"no instance type of NodePool np offers the resource {POD_ENI}"
-    assert fallen(result, UnknownResource) == FilteredTypes(UnknownResource(POD_ENI), types=2, only_by_this=2)
+    assert filtered_types(result, UnknownResource) == FilteredTypes(UnknownResource(POD_ENI), types=2, only_by_this=2)
 
 
 def test_an_unknown_resource_comes_first_where_more_is_wrong() -> None:
@@ -123,7 +123,7 @@ def test_missing_amounts_are_reported_for_the_largest_type() -> None:
 def test_what_daemon_sets_take_is_reported() -> None:
     result = plan(node_pool(), daemon_set("log", {"cpu": "500m"}), pod("p", {"cpu": "7800m"}), types=BOTH)
     assert "asks 8.3 CPU, 0.5 CPU of that for DaemonSets" in said(result)
-    short = fallen(result, InsufficientResource).failed_filter
+    short = filtered_types(result, InsufficientResource).failed_filter
     assert isinstance(short, InsufficientResource)
     assert (short.instance_type, short.asked, short.daemonset_requests) == ("large", 8300, 500)
 
@@ -162,7 +162,7 @@ def test_a_limit_that_others_of_the_pass_used_up_is_reported() -> None:
 def test_a_zone_that_is_sold_out_is_named() -> None:
     result = plan(node_pool(), pod("p", node_selector={labels.ZONE: "z1"}), types=[HALF])
     assert said(result) == "nearest is NodePool np: all matching offerings are unavailable in z1 as spot"
-    assert fallen(result, OfferingsUnavailable) == FilteredTypes(
+    assert filtered_types(result, OfferingsUnavailable) == FilteredTypes(
         OfferingsUnavailable(("z1",), ("spot",)), types=1, only_by_this=1, offerings=1
     )
 
@@ -173,7 +173,7 @@ def test_a_zone_without_offerings_is_reported_with_the_zones_that_have_some() ->
         "nearest is NodePool np: no otherwise suitable type has topology.kubernetes.io/zone In [z9], "
         "which the pod requires (there are z1, z2)"
     )
-    assert fallen(result, UnmetRequirement).offerings == 3
+    assert filtered_types(result, UnmetRequirement).offerings == 3
 
 
 def test_an_undefined_label_is_reported() -> None:
@@ -204,7 +204,7 @@ def test_a_host_port_is_reported_with_the_daemon_set_that_takes_it() -> None:
     taking = daemon_set("web", containers=(container(ports=ports),))
     result = plan(node_pool(), taking, pod("p", containers=(container(ports=ports),)), types=BOTH)
     assert said(result) == "nearest is NodePool np: host port 80/TCP is taken by DaemonSet default/web on every node"
-    assert fallen(result, HostPortTaken).types == 2
+    assert filtered_types(result, HostPortTaken).types == 2
     assert "pod hostport conflicts with existing hostport configuration" in unschedulable_event_message(only(result))
 
 

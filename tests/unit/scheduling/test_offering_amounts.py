@@ -89,7 +89,7 @@ offered = st.lists(
 waiting_pods = st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["500m", "1", "3", "6"])), min_size=1, max_size=3)
 
 
-def apart(instance_type: InstanceType) -> list[InstanceType]:
+def allocatable_groups_as_types(instance_type: InstanceType) -> list[InstanceType]:
     """Each allocatable group as a type with a name of its own."""
     groups = instance_type.allocatable_groups()
     names = [f"{instance_type.name}-{number}" for number in range(len(groups))]
@@ -116,7 +116,9 @@ def test_a_plan_costs_what_it_would_if_each_group_were_a_type(
         pod for number, (count, cpu) in enumerate(asked) for pod in pods(count, {"cpu": cpu}, prefix=f"p{number}")
     ]
     together = plan(POOL, waiting, types=types)
-    separate = plan(POOL, waiting, types=[group for instance_type in types for group in apart(instance_type)])
+    separate = plan(
+        POOL, waiting, types=[group for instance_type in types for group in allocatable_groups_as_types(instance_type)]
+    )
     assert len(left(together)) == len(left(separate))
     assert together.price_per_hour == pytest.approx(separate.price_per_hour)
     assert together.lower_bound_per_hour == pytest.approx(separate.lower_bound_per_hour)

@@ -25,7 +25,7 @@ from support.instance_types import inc, offering, shape
 ON_DEMAND = [wanted(labels.CAPACITY_TYPE, "In", "on-demand")]
 
 
-def many_classes(count: int, each: int) -> list[object]:
+def many_pod_groups(count: int, each: int) -> list[object]:
     return [
         pods(each, {"cpu": f"{100 + 37 * i % 1500}m", "memory": f"{128 + 91 * i % 4000}Mi"}, prefix=f"c{i}")
         for i in range(count)
@@ -61,7 +61,7 @@ def test_a_real_saving_still_buys_small_nodes() -> None:
 
 def test_limits_that_do_not_bind_change_no_purchase() -> None:
     """SCH-382: a filled node is repeated under limits as without them, as long as the limits rule out no further type."""
-    waiting = many_classes(12, 40)
+    waiting = many_pod_groups(12, 40)
     free, limited = (plan(node_pool(limits=limits), waiting, types=inc(20)) for limits in ({}, {"cpu": "90000"}))
     assert (bought(limited), sizes(limited), left(limited)) == (bought(free), sizes(free), [])
 
@@ -80,7 +80,7 @@ def test_many_equal_limited_pools_cost_no_more_than_one() -> None:
     """Pools that differ only in name are evaluated once; a filled node is repeated under limits as without (33 s otherwise)."""
     pools = [node_pool(f"np{i}", limits={"cpu": "100000"}) for i in range(10)]
     begun = time.thread_time()
-    result = bought_on_ec2(pools, many_classes(100, 50))
+    result = bought_on_ec2(pools, many_pod_groups(100, 50))
     assert left(result) == []
     assert time.thread_time() - begun < 8
 
@@ -101,7 +101,7 @@ def test_pools_that_differ_in_a_label_no_pod_asks_for_cost_no_work_of_their_own(
         original(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(NodeFill, "__init__", spy)
-    waiting = many_classes(12, 40)
+    waiting = many_pod_groups(12, 40)
     alone = plan(node_pool(), waiting, types=inc(20))
     nodes_filled = len(filled)
     many = plan(team_pools(8), waiting, types=inc(20))
@@ -133,7 +133,7 @@ def test_pools_with_several_values_of_a_label_pods_ask_for_are_not_taken_for_one
 @pytest.mark.speed
 def test_a_thousand_pods_of_which_no_two_are_alike_are_bounded() -> None:
     begun = time.thread_time()
-    result = bought_on_ec2([node_pool(requirements=ON_DEMAND)], many_classes(1000, 1))
+    result = bought_on_ec2([node_pool(requirements=ON_DEMAND)], many_pod_groups(1000, 1))
     assert left(result) == []
     assert time.thread_time() - begun < 8
 
@@ -141,7 +141,7 @@ def test_a_thousand_pods_of_which_no_two_are_alike_are_bounded() -> None:
 def test_when_the_budget_of_steps_is_used_up_the_rest_is_bought_the_largest_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waiting = many_classes(30, 3)
+    waiting = many_pod_groups(30, 3)
     cheap = plan(node_pool(), waiting, types=inc(20))
     prices = [cheap.price_per_hour]
     for steps in (500, 0):

@@ -106,7 +106,7 @@ def remove(state: ClusterState, wire: Wire) -> None:
     removers[type(wire)]()
 
 
-def picture(taken: ClusterSnapshot) -> object:
+def comparable(taken: ClusterSnapshot) -> object:
     """The snapshot as plain values: classes by their key, as two states have objects of their own."""
     groups = [(group.signature.key, dict(group.signature.requests), group.pods) for group in taken.pod_groups]
     return (
@@ -120,7 +120,7 @@ def picture(taken: ClusterSnapshot) -> object:
     )
 
 
-def relive(history: list[Event]) -> tuple[ClusterState, list[Wire]]:
+def replayed(history: list[Event]) -> tuple[ClusterState, list[Wire]]:
     """The state after a history, and the objects that exist in the end."""
     state, final = ClusterState(), {}
     for action, wire in history:
@@ -135,10 +135,10 @@ def relive(history: list[Event]) -> tuple[ClusterState, list[Wire]]:
     return state, list(final.values())
 
 
-def judge(history: list[Event], seed: int) -> None:
-    state, final = relive(history)
+def check_history(history: list[Event], seed: int) -> None:
+    state, final = replayed(history)
     Random(seed).shuffle(final)
-    assert picture(state.snapshot()) == picture(feed(ClusterState(), final).snapshot())
+    assert comparable(state.snapshot()) == comparable(feed(ClusterState(), final).snapshot())
 
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -148,4 +148,4 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 @given(histories, st.integers(0, 9))
 def test_a_snapshot_depends_on_what_is_and_not_on_what_was(history: list[Event], seed: int) -> None:
     """OPS §2: lists after a restart, watches that reconnect and events in any order must lead to the same decisions."""
-    judge(history, seed)
+    check_history(history, seed)

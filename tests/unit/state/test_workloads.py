@@ -32,7 +32,7 @@ def index(*workloads: Service | SelectorWorkload | ReplicationController) -> Wor
     return selector_index
 
 
-def fellows(selector_index: WorkloadSelectorIndex, **meta: object) -> SelectorExpressions:
+def default_selector_of_pod(selector_index: WorkloadSelectorIndex, **meta: object) -> SelectorExpressions:
     """The selector of a pod with the labels app=web and rev=1."""
     own = {"labels": {"app": "web", "rev": "1"}, **meta}
     stored_pod = pod("p", meta=own)
@@ -115,12 +115,12 @@ def test_a_selector_is_worked_out(
     known: WorkloadSelectorIndex, meta: dict[str, object], expected: SelectorExpressions
 ) -> None:
     """SCH-832, K15-103: only the controller counts; what is missing or cannot be parsed contributes nothing."""
-    assert fellows(known, **meta) == expected
+    assert default_selector_of_pod(known, **meta) == expected
 
 
 def test_the_order_of_events_does_not_show() -> None:
     a, b = service("a", {"app": "web"}), service("b", {"rev": "1"})
-    assert fellows(index(a, b)) == fellows(index(b, a))
+    assert default_selector_of_pod(index(a, b)) == default_selector_of_pod(index(b, a))
 
 
 def test_a_picture_stays_as_it_was() -> None:
@@ -137,10 +137,10 @@ def test_a_picture_stays_as_it_was() -> None:
 def test_a_service_that_lost_its_selector_selects_no_pod() -> None:
     selector_index = index(service("a", {"app": "web"}))
     selector_index.set_service(service("a", None))
-    assert fellows(selector_index) == ()
+    assert default_selector_of_pod(selector_index) == ()
 
 
 def test_an_owner_without_a_uid_owns_no_pod() -> None:
     """Such as a manifest: pods without a controller are not its own."""
     nameless = SelectorWorkload(spec=selector_workload("web", WEB).spec)
-    assert fellows(index(nameless)) == ()
+    assert default_selector_of_pod(index(nameless)) == ()

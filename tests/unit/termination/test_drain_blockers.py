@@ -37,7 +37,9 @@ def ending(*, grace: int, since: float, finalizers: tuple[str, ...] = ()) -> Pod
     return pod("p", node_name="n", meta=meta)
 
 
-def told(*waiting: Pod, budgets: tuple[PodDisruptionBudget, ...] = (), refusal: KubeError | None = None) -> list[str]:
+def blocker_messages(
+    *waiting: Pod, budgets: tuple[PodDisruptionBudget, ...] = (), refusal: KubeError | None = None
+) -> list[str]:
     refusals = {} if refusal is None else {listed_pod.metadata.uid: refusal for listed_pod in waiting}
     return list(blockers.pod_blockers(DrainState(waiting, budgets, refusals, NOW)))
 
@@ -84,13 +86,13 @@ CLOSED = budget("keep", {"app": "shop"}, max_unavailable=0)
     ],
 )
 def test_a_pod_is_named_with_what_blocks_it(subject: Pod, sentence: str) -> None:
-    assert told(subject) == ([sentence] if sentence else [])
+    assert blocker_messages(subject) == ([sentence] if sentence else [])
 
 
 def test_a_budget_is_named_once_the_server_has_refused_for_its_sake() -> None:
     subject = pod("p", node_name="n", meta=SHOP)
-    assert told(subject, budgets=(CLOSED,)) == []
-    assert told(subject, budgets=(CLOSED,), refusal=REFUSED) == [
+    assert blocker_messages(subject, budgets=(CLOSED,)) == []
+    assert blocker_messages(subject, budgets=(CLOSED,), refusal=REFUSED) == [
         "PodDisruptionBudget default/keep allows no eviction now: pod default/p"
     ]
 
@@ -98,7 +100,7 @@ def test_a_budget_is_named_once_the_server_has_refused_for_its_sake() -> None:
 def test_a_pod_with_two_pdbs_is_reported_as_never_evictable() -> None:
     """DIS-080: whatever they allow."""
     budgets = (CLOSED, budget("also", {"app": "shop"}, max_unavailable="100%"))
-    assert told(pod("p", node_name="n", meta=SHOP), budgets=budgets, refusal=SEVERAL) == [
+    assert blocker_messages(pod("p", node_name="n", meta=SHOP), budgets=budgets, refusal=SEVERAL) == [
         "more than one PodDisruptionBudget (default/also, default/keep), which eviction does not support: pod default/p"
     ]
 
@@ -108,8 +110,10 @@ def test_a_refusal_that_no_pdb_explains_is_reported_in_the_servers_words() -> No
     lenient = budget("keep", {"app": "shop"}, max_unavailable=0, unhealthy_pod_eviction_policy="AlwaysAllow")
     unready = {"conditions": (Condition(type="Ready", status="False"),)}
     subject = pod("p", node_name="n", meta=SHOP, status=unready)
-    assert told(subject, budgets=(lenient,), refusal=REFUSED) == [f"eviction fails ({REFUSED}): pod default/p"]
-    assert told(subject, refusal=Forbidden("pods/eviction is forbidden", status=403)) == [
+    assert blocker_messages(subject, budgets=(lenient,), refusal=REFUSED) == [
+        f"eviction fails ({REFUSED}): pod default/p"
+    ]
+    assert blocker_messages(subject, refusal=Forbidden("pods/eviction is forbidden", status=403)) == [
         "eviction fails (pods/eviction is forbidden): pod default/p"
     ]
 
@@ -120,8 +124,8 @@ def test_pods_of_one_cause_share_a_sentence_and_the_text_does_not_depend_on_thei
         "PodDisruptionBudget default/keep allows no eviction now: "
         "pods default/p0, default/p1, default/p2, default/p3, default/p4 and 2 other(s)"
     ]
-    assert told(*waiting, budgets=(CLOSED,), refusal=REFUSED) == expected
-    assert told(*reversed(waiting), budgets=(CLOSED,), refusal=REFUSED) == expected
+    assert blocker_messages(*waiting, budgets=(CLOSED,), refusal=REFUSED) == expected
+    assert blocker_messages(*reversed(waiting), budgets=(CLOSED,), refusal=REFUSED) == expected
 
 
 def attachment(**meta: object) -> VolumeAttachment:

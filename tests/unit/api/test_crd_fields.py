@@ -56,7 +56,7 @@ def inside(path: str, fields: Fields) -> Fields:
     return {path + field: keywords for field, keywords in fields.items()}
 
 
-def machine(path: str) -> Fields:
+def node_spec_fields(path: str) -> Fields:
     """What a pool's template and a claim's specification share."""
     return {
         **inside(f"{path}.requirements[]", REQUIREMENT),
@@ -91,7 +91,7 @@ def conditions(*required: str, reason: dict[str, object]) -> Fields:
 
 EXPLAINED = conditions("reason", "message", reason={"minLength": 1, "pattern": REASON})
 NODE_POOL: Fields = {
-    **machine("spec.template.spec"),
+    **node_spec_fields("spec.template.spec"),
     **EXPLAINED,
     "": {"required": {"spec"}},
     "spec": {"required": {"template"}},
@@ -128,7 +128,7 @@ NODE_POOL: Fields = {
     "status.nodeClassObservedGeneration": {"type": "integer", "format": "int64"},
 }
 NODE_CLAIM: Fields = {
-    **machine("spec"),
+    **node_spec_fields("spec"),
     **conditions(reason={"minLength": ABSENT, "pattern": REASON_OR_NONE}),
     "": {"required": {"spec"}},
     "spec.resources": {"required": ABSENT},

@@ -29,8 +29,12 @@ from karpenter.providers.aws.instance.instance_provider import InstanceProvider,
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeProvider
 from karpenter.providers.aws.interruption.interruption_handling import replacement_reason
 from karpenter.providers.aws.nodeclass.nodeclass_discovery import PlacementGroupProvider
-from karpenter.providers.aws.nodeclass.nodeclass_drift import DriftComparison, confirmed_drift, node_class_drift
-from karpenter.providers.aws.nodeclass.nodeclass_drift import NodeClassDrift as Found
+from karpenter.providers.aws.nodeclass.nodeclass_drift import (
+    DriftComparison,
+    NodeClassDrift,
+    confirmed_drift,
+    node_class_drift,
+)
 from karpenter.providers.aws.nodeclass.nodeclass_hash import NodeClassHashInputs
 from karpenter.providers.contract import (
     HookPending,
@@ -170,7 +174,7 @@ class AwsProvider:
             drift = await self._instance_drift(claim, node_class)
         return InstanceDrift(drift.reason, drift.message) if drift.reason else None
 
-    async def _instance_drift(self, claim: NodeClaim, node_class: EC2NodeClass) -> Found:
+    async def _instance_drift(self, claim: NodeClaim, node_class: EC2NodeClass) -> NodeClassDrift:
         instances = self._dependencies.instances
         instance_id = instance_info.parse_instance_id(claim.status.provider_id)
         comparison = DriftComparison(

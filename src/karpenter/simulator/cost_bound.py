@@ -181,7 +181,8 @@ def _presence(workload: Workload, shape_of: Mapping[str, str], step: int) -> Map
     for life in workload.pods:
         begin, end = life.presence_seconds(workload.duration_seconds)
         for at in range(begin // step, -(-end // step)):
-            share = (min(end, (at + 1) * step) - max(begin, at * step)) / step
+            length = min(step, workload.duration_seconds - at * step)
+            share = (min(end, (at + 1) * step) - max(begin, at * step)) / length
             if share > 0:
                 shape = shape_of[life.name]
                 presence[at][shape] = presence[at].get(shape, 0.0) + share

@@ -61,6 +61,15 @@ def simulate(tmp_path: Path, arguments: list[str], *rows: str, header: str = HEA
     return dict(report)
 
 
+def test_the_lower_bound_of_a_shorter_last_step_counts_the_pods_of_that_time(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    """Steps take ten minutes; the last one of this study takes eight."""
+    report = simulate(tmp_path, [*arguments, "--days", "0.0125"], *_ONE_POD_FOR_A_DAY)
+    (rate,) = {sample["lowerBoundUsdPerHour"] for sample in report["timeline"]}
+    assert report["cost"]["lowerBoundUsd"] == pytest.approx(rate * 0.3, abs=0.005)
+
+
 def test_one_pod_costs_its_node_from_launch_to_removal(tmp_path: Path, arguments: list[str]) -> None:
     report = simulate(tmp_path, arguments, "web,0,7200,,1800,1024", "last,10800,10801,,1800,1024")
     assert report["nodes"]["launched"] == 1

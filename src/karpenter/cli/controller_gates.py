@@ -20,18 +20,21 @@ async def require_gate(kube: Kube, gate: FeatureGate) -> None:
     """Raises ``CommandError`` where the controller's Deployment leaves the gate off. Says so where that is not known."""
     try:
         listed = (await kube.list(kinds.CONFIGURED_DEPLOYMENT, label_selector=_CONTROLLERS)).items
-    except KubeError:
-        listed = ()
+    except KubeError as error:
+        print_error(f"note: the Deployment of the controller could not be read ({error}); {_needs(gate)}")
+        return
     if not listed:
-        print_error(
-            f"note: no Deployment of the controller was found; only with its feature gate {gate} this has an effect"
-        )
+        print_error(f"note: no Deployment of the controller was found; {_needs(gate)}")
     elif not any(_has_gate(deployment, gate) for deployment in listed):
         metadata = listed[0].metadata
         raise CommandError(
             f"Deployment {metadata.namespace}/{metadata.name} has the feature gate {gate} off, so this would have no effect; "
             f"set {gate}=true in its {_VARIABLE} first"
         )
+
+
+def _needs(gate: FeatureGate) -> str:
+    return f"only with its feature gate {gate} this has an effect"
 
 
 def _has_gate(deployment: ConfiguredDeployment, gate: FeatureGate) -> bool:

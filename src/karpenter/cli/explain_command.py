@@ -44,8 +44,11 @@ def explain(
         ),
     ],
     namespace: Annotated[
-        str, typer.Option("-n", "--namespace", metavar="NAMESPACE", help="Namespace of the pod or workload.")
-    ] = _DEFAULT_NAMESPACE,
+        str | None,
+        typer.Option(
+            "-n", "--namespace", metavar="NAMESPACE", help="Namespace of the pod or workload. Default: default."
+        ),
+    ] = None,
     filename: planning_options.FilesOption = None,
     output: OutputOption = "table",
     recursive: planning_options.RecursiveOption = False,
@@ -75,13 +78,13 @@ def explain(
             _write_pod(plan_input, *explanation_and_plan, output, in_full=verbose or output == "wide")
 
 
-def _namespace_of(subject: explain_subjects.Subject, option: str) -> str:
+def _namespace_of(subject: explain_subjects.Subject, option: str | None) -> str:
     """Raises ``WrongInput`` where both name one, and not the same."""
-    if subject.namespace and option not in (_DEFAULT_NAMESPACE, subject.namespace):
+    if subject.namespace and option not in (None, subject.namespace):
         raise terminal.WrongInput(
             f"{subject.namespace}/{subject.name} is not in --namespace {option}: keep one of them"
         )
-    return subject.namespace or option
+    return subject.namespace or option or _DEFAULT_NAMESPACE
 
 
 def _write_pod(

@@ -44,7 +44,12 @@ def parse_subject(words: Sequence[str]) -> Subject:
     if kind.lower() not in _KINDS:
         raise WrongInput(f"{kind!r} cannot be explained: pods, nodes and workloads can")
     namespace, _, own_name = name.rpartition("/")
-    return Subject(_KINDS[kind.lower()], own_name, namespace)
+    subject = Subject(_KINDS[kind.lower()], own_name, namespace)
+    if "/" in namespace:
+        raise WrongInput(f"{name!r} has too many slashes: write NAME or NAMESPACE/NAME")
+    if namespace and subject.kind == "Node":
+        raise WrongInput(f"{name!r}: nodes have no namespace, write node {own_name}")
+    return subject
 
 
 def pods_of_workload(pods: Sequence[Pod], namespace: str, workload: Subject) -> list[Pod]:

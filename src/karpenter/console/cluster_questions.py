@@ -17,7 +17,9 @@ from karpenter.api.karpenter import NodePool, NodeSelectorRequirementWithMinValu
 from karpenter.api.meta import Condition, ObjectMeta
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.pending_pods import unschedulable_sentence
+from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.costs import NodePrices
+from karpenter.disruption.decide.disruption_blockers import MultiplePdbs, PdbExhausted
 from karpenter.model import labels, pod_disruption, pods
 from karpenter.model import resources as res
 from karpenter.scheduling.pod_eligibility import blocked_by_budgets
@@ -264,8 +266,8 @@ def _what_forbids_eviction(pod: Pod, given: ConsoleInput) -> str:
     if not blocked_by_budgets(pod, given.snapshot.pdbs, given.now):
         return ""
     budgets = pod_disruption.pdbs_selecting(pod, given.snapshot.pdbs)
-    names = " ".join(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in budgets)
-    return f"PDB prevents pod evictions (PodDisruptionBudget=[{names}])"
+    names = sorted(f"{budget.metadata.namespace}/{budget.metadata.name}" for budget in budgets)
+    return blocker_message(MultiplePdbs(tuple(names)) if len(names) > 1 else PdbExhausted(names[0]))
 
 
 def _places(plan: Solution) -> Mapping[str, str]:

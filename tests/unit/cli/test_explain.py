@@ -186,11 +186,27 @@ def test_a_pod_may_be_named_with_its_namespace_as_plans_and_events_do(
     assert "Pod shop/web" in result.stdout
 
 
-def test_two_namespaces_for_one_pod_are_wrong_input(written: Written) -> None:
+@pytest.mark.parametrize("namespace", ["other", "default"])
+def test_two_namespaces_for_one_pod_are_wrong_input(written: Written, namespace: str) -> None:
     file = written("a.yaml", pool(), of_shop())
-    result = CliRunner().invoke(app, ["explain", "pod/shop/web", "-n", "other", "-f", str(file)])
+    result = CliRunner().invoke(app, ["explain", "pod/shop/web", "-n", namespace, "-f", str(file)])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "shop/web is not in --namespace other" in result.stderr
+    assert f"shop/web is not in --namespace {namespace}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("subject", "message"),
+    [
+        ("node/shop/n1", "'shop/n1': nodes have no namespace, write node n1"),
+        ("pod/a/b/web", "'a/b/web' has too many slashes: write NAME or NAMESPACE/NAME"),
+    ],
+)
+def test_a_name_with_a_namespace_that_it_cannot_have_is_wrong_input(
+    written: Written, subject: str, message: str
+) -> None:
+    result = CliRunner().invoke(app, ["explain", subject, "-f", str(written("a.yaml", pool(), of_shop()))])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 def test_another_kind_than_pod_is_wrong_input(written: Written) -> None:

@@ -15,6 +15,7 @@ from karpenter.api import kinds
 from karpenter.cli.main import app
 from karpenter.cli.sleep_command import send_pools_to_sleep, wake_pools
 from karpenter.cli.terminal import CommandError, WrongInput
+from karpenter.kube.errors import Forbidden
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
@@ -169,6 +170,17 @@ async def test_where_no_deployment_shows_the_gate_that_is_reported(capsys: pytes
     assert await send_pools_to_sleep(MemoryKube(server), ["dev"], END)
     assert capsys.readouterr().err == (
         "note: no Deployment of the controller was found; only with its feature gate CapacitySchedule this has an effect\n"
+    )
+
+
+async def test_a_controller_that_may_not_be_read_is_not_said_to_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    server = MemoryServer(SystemClock())
+    server.load_objects([pool("dev")])
+    server.inject_fault(Forbidden("deployments.apps is forbidden"), verb="list", plural="deployments")
+    assert await send_pools_to_sleep(MemoryKube(server), ["dev"], END)
+    assert capsys.readouterr().err == (
+        "note: the Deployment of the controller could not be read (deployments.apps is forbidden); "
+        "only with its feature gate CapacitySchedule this has an effect\n"
     )
 
 

@@ -69,6 +69,20 @@ def test_pods_that_may_not_be_evicted_hold_a_drained_node_and_are_named() -> Non
     assert asked(given, DrainedNode("b")).held == 0
 
 
+def test_a_pod_that_several_budgets_select_holds_a_drained_node_for_that_reason() -> None:
+    given = console_input(
+        pool(),
+        running("a", "m"),
+        on("a", 1, prefix="guarded", meta={"labels": {"app": "db"}}),
+        budget("first", {"app": "db"}),
+        budget("second", {"app": "db"}),
+    )
+    (held,) = asked(given, DrainedNode("a")).holding
+    assert held.reason == (
+        "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/first default/second])"
+    )
+
+
 def test_pods_that_wait_already_are_no_consequence() -> None:
     given = console_input(pool(), running("a", "m", 1), pod("huge", {"cpu": "100"}), pod("small", {"cpu": "7"}))
     answer = asked(given, AddedPods(1, 1000, GIB))

@@ -32,7 +32,7 @@ def test_a_node_that_takes_pods_and_goes_next_goes_in_the_same_pass() -> None:
     assert placed_on(cluster) == after
 
 
-def test_following_moves_take_no_pods_to_a_node_that_is_about_to_drift() -> None:
+def test_following_moves_take_no_pods_to_a_drifted_node() -> None:
     """DIS-230: the drifted node cannot be replaced now, because its pod selects it by name."""
     pinned = [
         *running("drifted", "m", conditions=drifted()),
@@ -42,3 +42,15 @@ def test_following_moves_take_no_pods_to_a_node_that_is_about_to_drift() -> None
     solution = decide(*cluster, types=(MEDIUM,))
     assert len(gone(solution)) == 1
     assert gone(solution) != ["drifted"]
+
+
+def test_a_node_that_goes_is_not_said_to_stay() -> None:
+    """DIS-487: a move with all that follow it saves too little for the node, the first move alone does not."""
+    objects = (
+        *(pool("np"), pool("other"), running("large", "m", 0.75, 0.25, 0.25)),
+        *(running("small-a", "s", 0.5), running("small-b", "s", 0.5), running("small-c", "s", 0.25)),
+        running("room", "l", 3.25, pool="other"),
+    )
+    solution = decide(*objects, types=(SMALL, MEDIUM, LARGE))
+    assert "room" in gone(solution)
+    assert not set(gone(solution)) & {blocked.state_node.name for blocked in solution.blocked_nodes}

@@ -128,25 +128,28 @@ class Consolidation:
                 pricing = CommandPricing(self._scoring, simulation.arrivals)
                 closed_to_pods = self._preceding.closed_to_pods
                 merged = self._with_follow_up_steps(candidates, commands, pricing, closed_to_pods)
-                commands = self._without_pods_on_nodes_that_go_next(candidates, merged, pricing)
+                merged = self._without_pods_on_nodes_that_go_next(candidates, merged, pricing)
+                commands = merged.commands
                 rejections |= merged.too_small_now
+        for candidate in (candidate for command in commands for candidate in command.candidates):
+            rejections.pop(candidate.key, None)
         nodes = {candidate.key: candidate.state_node for candidate in candidates}
         rejected = [BlockedNode(nodes[key], rejections[key]) for key in sorted(rejections)]
         return commands, rejected
 
     def _without_pods_on_nodes_that_go_next(
         self, candidates: Sequence[Candidate], merged: _MergedSteps, pricing: CommandPricing
-    ) -> tuple[Command, ...]:
+    ) -> _MergedSteps:
         """The moves, none of them to a node that a later pass removes, if such moves save as much: a pod would move twice."""
         going_next = merged.too_small_now.keys()
         hosts = {placed.node_key for command in merged.commands for placed in command.placed_on_existing}
         if not going_next & hosts:
-            return merged.commands
+            return merged
         closed_to_pods = self._preceding.closed_to_pods | going_next
         first = self._search(candidates, simulate(self._prepared, closed_to_pods), ()).commands
         others = self._with_follow_up_steps(candidates, first, pricing, closed_to_pods)
         is_as_good = _total_saving(others.commands) >= _total_saving(merged.commands) - _ROUNDING
-        return others.commands if is_as_good else merged.commands
+        return others if is_as_good else merged
 
     def _with_follow_up_steps(
         self,

@@ -30,7 +30,8 @@ from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeCaches, InstanceTypeProvider
 from karpenter.providers.aws.sdk.aws_session import AwsSession
 from support.aws.aws_cluster import CLUSTER, node_class, node_pool
-from support.aws.memory_cluster import MemoryCluster, claim, credentials, memory_cluster
+from support.aws.clients import sdk_environment
+from support.aws.memory_cluster import MemoryCluster, claim, memory_cluster
 from support.aws.node_simulator import NodeTiming
 from support.aws.remote_double import RemoteDouble, remote_double
 from support.aws.seeds import seed
@@ -133,7 +134,7 @@ async def _refresh(aws: RemoteDouble) -> list[Figure]:
         services.ec2, services.pricing, settings, aws.region_name, clock, InstanceTypeCaches.empty(clock)
     )
     taken = []
-    with patch.dict(os.environ, credentials(aws)):
+    with patch.dict(os.environ, sdk_environment(aws)):
         await account.open()
         for _ in range(3):
             began = time.process_time()
@@ -148,7 +149,7 @@ async def _refresh(aws: RemoteDouble) -> list[Figure]:
 async def _scale_up(aws: RemoteDouble) -> list[Figure]:
     """Asked of the provider by itself, all at once: what decides is how it asks AWS, and not who asks it."""
     aws.do("add_cluster", name=CLUSTER, endpoint="https://nowhere", certificate="Q0E=")
-    with patch.dict(os.environ, credentials(aws)):
+    with patch.dict(os.environ, sdk_environment(aws)):
         async with standalone_provider(CLUSTER, node_class()) as alone:
             claims = await alone.claims(*_wanted(_CLAIMS))
             aws.do("set_latency", operation="*", seconds=_LATENCY_SECONDS)

@@ -37,7 +37,7 @@ _ACTION_PREFIX = {"monitoring": "cloudwatch"}
 _OWN = frozenset(
     {"PutRule", "PutTargets", "PutEvents", "CreateQueue", "GetQueueAttributes", "SetQueueAttributes", "SendMessage"}
 )
-_NO_PATIENCE = {labels.MINIMUM_NODE_AGE: "0s"}
+_NO_MINIMUM_AGE = {labels.MINIMUM_NODE_AGE: "0s"}
 _DISRUPTION: Json = {"consolidateAfter": "1s", "budgets": [{"nodes": f"{_BUDGET:.0%}"}]}
 
 
@@ -134,8 +134,8 @@ async def test_from_pods_to_nodes_and_back_to_nothing(cluster: AwsCluster) -> No
             control.set_pool(name, zone, "on-demand", 0)
     cluster.plane.apply(
         node_class(amiSelectorTerms=[{"alias": "al2023@v20260801"}]),
-        node_pool("spot", ("spot",), _NO_PATIENCE, disruption=_DISRUPTION),
-        node_pool("steady", ("on-demand",), _NO_PATIENCE, disruption=_DISRUPTION),
+        node_pool("spot", ("spot",), _NO_MINIMUM_AGE, disruption=_DISRUPTION),
+        node_pool("steady", ("on-demand",), _NO_MINIMUM_AGE, disruption=_DISRUPTION),
         deployment("web", _SPOT_PODS, "500m", "1Gi", "spot"),
         deployment("db", _ON_DEMAND_PODS, "1", "2Gi", "on-demand"),
     )

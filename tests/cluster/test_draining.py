@@ -115,7 +115,7 @@ def exists(plane: ControlPlane, path: str) -> bool:
 
 @pytest.fixture
 def claim_with_node(plane: ControlPlane, running: Controller, request: pytest.FixtureRequest) -> ClaimWithNode:
-    """A claim of the test's own with its initialised Node; ``request.param`` are further fields of its spec."""
+    """A claim of the test's own with its initialized Node; ``request.param`` are further fields of its spec."""
     name = request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")[:40].rstrip("-")
     reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
     spec = {"nodeClassRef": reference, "requirements": [], **getattr(request, "param", {})}
@@ -126,7 +126,7 @@ def claim_with_node(plane: ControlPlane, running: Controller, request: pytest.Fi
         conditions: list[Json] = found(plane, path, "status", "conditions") or []  # type: ignore[assignment]
         return any(condition["type"] == "Initialized" and condition["status"] == "True" for condition in conditions)
 
-    plane.until(is_initialised, f"{name} to be initialised")
+    plane.until(is_initialised, f"{name} to be initialized")
     return ClaimWithNode(plane, name, str(found(plane, path, "status", "nodeName")))
 
 

@@ -25,10 +25,9 @@ from helm.charts import helm
 from karpenter.api import crds
 from karpenter.cli.main import app
 from support import shell_commands
-from support.aws.clients import client
+from support.aws.clients import client, sdk_environment
 from support.aws.double import Double
 from support.aws.interruption_queue import InterruptionQueue
-from support.aws.memory_cluster import credentials
 from support.aws.moto_backend import ACCOUNT
 from support.aws.seeds import seed
 from support.aws.stacks import StackAccount
@@ -88,7 +87,7 @@ class Reader:
 
     def _karpenter(self, words: list[str]) -> str:
         words = [str(self._folder / word) if word == "class.yaml" else word for word in words]
-        environment = {**credentials(self._aws), **self._variables, "KUBECONFIG": self._plane.kubeconfig}
+        environment = {**sdk_environment(self._aws), **self._variables, "KUBECONFIG": self._plane.kubeconfig}
         result = CliRunner().invoke(app, words, env={**environment, "EKS_CONTROL_PLANE": "true"})
         assert result.exit_code == 0, result.output
         return result.stdout
@@ -147,7 +146,7 @@ class Reader:
         found = deployed.environment(self._plane.request("GET", _DEPLOYMENT))
         environment = {name: value for name, value in found.items() if name not in _PORTS}
         with webhook_environment(self._plane) as place:
-            started = controller(account.kubeconfig, environment={**environment, **credentials(self._aws), **place})
+            started = controller(account.kubeconfig, environment={**environment, **sdk_environment(self._aws), **place})
             with started as running:
                 yield running
         account.check()

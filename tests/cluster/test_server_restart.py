@@ -225,7 +225,7 @@ def test_nothing_is_lost_and_nothing_comes_twice_across_a_restart(
 def test_a_server_that_stands_still_is_left_and_found_again(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connections stay open all the time; with the usual patience this takes a minute and a half."""
+    """Its connections stay open all the time; with the usual idle timeout this takes a minute and a half."""
     monkeypatch.setattr(client, "_WATCH_IDLE_SECONDS", (1.0, 2.0))
     with working(control_plane, "pause") as work:
         go_on(control_plane, work)

@@ -74,7 +74,7 @@ def test_every_line_with_kubectl_works_in_the_order_of_its_page(
 ) -> None:
     plane.apply(*crds.custom_resource_definitions())
     cleanup.empty(plane)
-    plane.apply(*stage(page))
+    plane.apply(*prerequisites(page))
     kubectl = Kubectl(plane, files_of(page, tmp_path))
     done = 0
     for line in unrolled(page, kubectl):
@@ -126,7 +126,7 @@ def replaced(line: str) -> str:
     return line
 
 
-def stage(page: Path) -> Iterator[Json]:
+def prerequisites(page: Path) -> Iterator[Json]:
     """What a page begins with: an installation; before a removal also a node of ours without a controller."""
     for name in ("karpenter", "team-a"):
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

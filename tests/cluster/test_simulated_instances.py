@@ -21,7 +21,7 @@ from karpenter.model import conditions
 from karpenter.model.clock import SystemClock
 from karpenter.providers.simulated import SimulatedNodes, SimulatedProvider, SimulatedTiming
 
-NAME = "simulated-machines"
+NAME = "simulated-instances"
 QUICK = SimulatedTiming(shutdown=timedelta(seconds=1), lease_renewal=timedelta(seconds=1))
 _DEADLINE_SECONDS = 60
 

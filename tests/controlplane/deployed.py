@@ -187,7 +187,7 @@ def _await_in_force(plane: ControlPlane, objects: list[Json]) -> None:
 
 
 def _is_granted(plane: ControlPlane, role: Json) -> bool:
-    """Whether the authoriser already applies a role and its binding."""
+    """Whether the authorizer already applies a role and its binding."""
     rules: list[dict[str, list[str]]] = role["rules"]  # type: ignore[assignment]
     rule = rules[0]
     group, (resource, _, subresource) = rule["apiGroups"][0], rule["resources"][0].partition("/")

@@ -43,18 +43,18 @@ def recorded_demo(narrator: Recorder) -> tuple[list[Scraped], list[str]]:
     """The scrapes of a Prometheus during the demo, and what the demo complains about."""
     scrapes: list[Scraped] = []
 
-    async def scraping(stage: SimulatedCluster) -> None:
+    async def scraping(cluster: SimulatedCluster) -> None:
         while True:
-            text = (await exposition.render(stage.manager.metrics.registry)).decode()
-            scrapes.append(Scraped(int(stage.clock.now().timestamp()), text + "\n# TYPE up gauge\nup 1\n"))
+            text = (await exposition.render(cluster.manager.metrics.registry)).decode()
+            scrapes.append(Scraped(int(cluster.clock.now().timestamp()), text + "\n# TYPE up gauge\nup 1\n"))
             await asyncio.sleep(INTERVAL_SECONDS)
 
     async def main(clock: LoopClock) -> list[str]:
         types = ec2_catalog.packaged_instance_types()
         few = tuple(one for one in types if one.name.startswith(("m6i.", "c6i.", "r6i.")))
-        async with running_cluster(clock, SimulationConfig(few)) as stage:
-            watching = asyncio.create_task(scraping(stage))
-            player = ScenarioPlayer(stage, build_scenario(150, 1), narrator)
+        async with running_cluster(clock, SimulationConfig(few)) as cluster:
+            watching = asyncio.create_task(scraping(cluster))
+            player = ScenarioPlayer(cluster, build_scenario(150, 1), narrator)
             await player.run_until_load_falls()
             await player.scale_to_zero()
             watching.cancel()

@@ -18,8 +18,8 @@ from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import controller
 from helm.charts import helm
-from support.aws.aws_cluster import CLUSTER, credentials
-from support.aws.clients import client
+from support.aws.aws_cluster import CLUSTER
+from support.aws.clients import client, sdk_environment
 from support.aws.double import Double
 from support.aws.seeds import TAG, seed
 from support.report_pools import MANIFESTS
@@ -146,7 +146,7 @@ def test_the_steps_of_the_guide_lead_to_instances(plane: ControlPlane, tmp_path:
         plane.apply(_AWS_AUTH)
         account = Account(plane, _NAMESPACE, _earlier=len(plane.calls(f"system:serviceaccount:{_NAMESPACE}:karpenter")))
         account.renew()
-        environment = {**_environment(plane), **credentials(aws), **place}
+        environment = {**_environment(plane), **sdk_environment(aws), **place}
         with controller(account.kubeconfig, environment=environment) as running:
             await_webhook(plane)
             manifests = _manifests()

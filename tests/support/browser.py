@@ -22,7 +22,7 @@ from karpenter.webconsole.viewer_access import SecretLinkAccess, ViewerAccess
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "console-web" / "node_modules" / "axe-core" / "axe.min.js"
 #: Milliseconds that the browser waits for what must come.
-PATIENCE = 60_000
+TIMEOUT_MS = 60_000
 SECRET = "s3cret"
 _POLL_MILLISECONDS = 300
 #: Of WCAG 2.2 AA, contrast included.
@@ -84,24 +84,24 @@ class Visit:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
-        self.page.wait_for_selector(shows, timeout=PATIENCE)
+        self.page.wait_for_selector(shows, timeout=TIMEOUT_MS)
 
     def go(self, place: str) -> None:
         self.page.evaluate("place => { location.hash = '#/' + place }", place)
         self.page.wait_for_function(
             "name => document.querySelector('nav a[aria-current]')?.getAttribute('href') === '#/' + name",
             arg=place.split("?")[0],
-            timeout=PATIENCE,
+            timeout=TIMEOUT_MS,
         )
         if place.startswith("what-if?"):
-            self.page.wait_for_selector(".verdict", timeout=PATIENCE)
+            self.page.wait_for_selector(".verdict", timeout=TIMEOUT_MS)
 
     def until(self, asked: str) -> Any:
         """What the asynchronous function of JavaScript answers once that is true.
 
         Playwright's own ``wait_for_function`` takes the promise of an asynchronous function for a true value.
         """
-        deadline = time.monotonic() + PATIENCE / 1000
+        deadline = time.monotonic() + TIMEOUT_MS / 1000
         while not (answer := self.page.evaluate(asked)):
             assert time.monotonic() < deadline, f"never true: {asked}"
             self.page.wait_for_timeout(_POLL_MILLISECONDS)

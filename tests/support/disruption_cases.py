@@ -81,7 +81,7 @@ def running(
     conditions: tuple[Condition, ...] = (CONSOLIDATABLE,),
     **fields: object,
 ) -> list[Wire]:
-    """An initialised node of a type and its claim, with pods of so many CPUs."""
+    """An initialized node of a type and its claim, with pods of so many CPUs."""
     own = {labels.INSTANCE_TYPE: kind, labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type}
     own |= {labels.ARCH: "amd64", labels.OS: "linux"}
     offered = {"cpu": CPUS.get(kind, 4), "memory": "64Gi", "pods": 50}
@@ -114,11 +114,11 @@ def verdict(
     """Why the node (or claim) may not be chosen for the reason, empty where it may; ``-`` where there is nothing to say."""
     wires = flatten(objects)
     taken = snapshot(wires)
-    judge = CandidateChecks(taken, indexes(wires, KINDS), DisruptionContext(NOW, **circumstances))  # type: ignore[arg-type]
+    checks = CandidateChecks(taken, indexes(wires, KINDS), DisruptionContext(NOW, **circumstances))  # type: ignore[arg-type]
     view = next(view for view in taken.nodes if view.name == name)
-    if not judge.is_considered(view):
+    if not checks.is_considered(view):
         return "-"
-    result = judge.candidate_or_blocker(view, reason)
+    result = checks.candidate_or_blocker(view, reason)
     return blocker_message(result.blocker) if isinstance(result, BlockedNode) else ""
 
 

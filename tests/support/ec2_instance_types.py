@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +35,7 @@ from karpenter.providers.aws.instancetype.instance_type_provider import (
     InstanceTypeInputs,
     InstanceTypeProvider,
 )
+from support.manual_clock import ManualClock
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 A, B, C = ZONES = ("test-1a", "test-1b", "test-1c")
@@ -50,19 +51,6 @@ def raw() -> Mapping[str, InstanceTypeInfo]:
     assert double.origin is not None
     packed = Path(double.origin).parent / "ec2/resources/instance_types.json.gz"
     return msgspec.json.decode(gzip.decompress(packed.read_bytes()), type=dict[str, InstanceTypeInfo])
-
-
-class ManualClock:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.time = START
-
-    def now(self) -> datetime:
-        return self.time
-
-    def advance(self, **by: float) -> None:
-        self.time += timedelta(**by)
 
 
 def product(name: str, *prices: object, money: str = "USD") -> str:
@@ -155,7 +143,7 @@ class InstanceTypeFixture:
 
     def __init__(self, region: FakeRegion | None = None, name: str = "us-east-1", **settings: object) -> None:
         self.region = region or FakeRegion()
-        self.clock = ManualClock()
+        self.clock = ManualClock(START)
         self.memories = InstanceTypeCaches.empty(self.clock)
         self.shifted: frozenset[str] = frozenset()
         self.group: PlacementGroupInfoEntry | None = None

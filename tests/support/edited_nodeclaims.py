@@ -10,7 +10,7 @@ from support.virtual_cluster import VirtualCluster
 
 
 async def up(cluster: VirtualCluster, *names: str, consolidate_after: str = "Never") -> None:
-    """A running controller, a pool, and initialised nodes of it: claims c, d, ... on nodes node-c, node-d, ..."""
+    """A running controller, a pool, and initialized nodes of it: claims c, d, ... on nodes node-c, node-d, ..."""
     await cluster.node_class()
     pool = await cluster.pool(disruption=Disruption(consolidate_after=consolidate_after))
     await cluster.start()

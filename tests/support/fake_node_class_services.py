@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -32,19 +32,6 @@ UNAUTHORIZED = AwsError("UnauthorizedOperation", "You are not authorized to perf
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class ManualClock:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.moment = START
-
-    def now(self) -> datetime:
-        return self.moment
-
-    def advance(self, **by: float) -> None:
-        self.moment += timedelta(**by)
 
 
 class Recording:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 
 from karpenter.api.core import Node, NodeSpec
 from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClassReference, NodePool
@@ -21,6 +20,7 @@ from karpenter.providers.aws.interruption.interruption_handling import (
 )
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import NOW, annotated, node_pool
+from support.manual_clock import ManualClock
 from support.metrics_scrape import counted
 
 CLASS = NodeClassReference(group="karpenter.k8s.aws", kind="EC2NodeClass", name="default")
@@ -34,19 +34,6 @@ SPOT = {
 
 def provider_id(instance: str) -> str:
     return f"aws:///us-west-2a/{instance}"
-
-
-class ManualClock:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> datetime:
-        return self.time
-
-    def advance(self, **by: float) -> None:
-        self.time += timedelta(**by)
 
 
 @dataclass
@@ -68,7 +55,7 @@ class FakeAwsCluster:
     """Stored objects, and the cluster view of them, which ``sync`` updates."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(NOW)
         self.server = MemoryServer(self.clock)
         self.kube = MemoryKube(self.server)
         self.recorder = RecordedEvents()

@@ -67,7 +67,8 @@ from karpenter.providers.aws.nodeclass.nodeclass_subreconcilers import (
 from karpenter.providers.aws.nodeclass.nodeclass_validation import ValidationInputs, ValidationReconciler
 from karpenter.providers.aws.userdata.kubelet_settings import KubeletTypeFacts
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.fake_node_class_services import Ec2, Iam, ManualClock, Ssm
+from support.fake_node_class_services import START, Ec2, Iam, Ssm
+from support.manual_clock import ManualClock
 
 CLUSTER = AwsClusterInfo("shop", "us-west-2", "https://shop.example", "Q0E=", "1.32")
 TYPES = tuple(
@@ -119,7 +120,7 @@ class NodeClassEnvironment:
     """A cluster with EC2NodeClasses and their controller. ``reconcile`` runs one reconcile of a class."""
 
     def __init__(self, **settings: Any) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(START)
         self.kube = MemoryKube(MemoryServer(self.clock))
         self.ec2, self.iam, self.ssm = Ec2(), Iam(), Ssm()
         self.recorder, self.seen = RecordedEvents(), WatchedObjects()

@@ -14,7 +14,7 @@ async def verdict(environment: NodeClassEnvironment) -> tuple[str, str]:
     return await environment.condition("ValidationSucceeded")
 
 
-async def judged(environment: NodeClassEnvironment, **spec: Any) -> tuple[str, str]:
+async def validation_of(environment: NodeClassEnvironment, **spec: Any) -> tuple[str, str]:
     await environment.create(**spec)
     await environment.reconcile()
     return await verdict(environment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from karpenter.api.core import Node, Pod
@@ -25,15 +25,8 @@ from karpenter.state import ClusterState
 from karpenter.state.snapshot import pod_key
 from support.builders import NOW
 from support.instance_types import STD
+from support.manual_clock import ManualClock
 from support.metrics_scrape import Scrape
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def now(self) -> datetime:
-        return self.time
 
 
 class EventList:
@@ -70,7 +63,7 @@ class ObservedCluster:
     def __init__(
         self, *, only_essentials: bool = False, node_class_kinds: tuple[Kind[Any], ...] = (KWOK_NODE_CLASS,)
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(NOW)
         self.metrics = Metrics(now=lambda: (self.clock.time - NOW).total_seconds())
         self.state = ClusterState()
         self.events = EventList()

@@ -18,27 +18,29 @@ def condition(type_: str, at: datetime, status: str = "True") -> Condition:
     return Condition(type=type_, status=status, last_transition_time=at)
 
 
-def stage(name: str, phase: str, node_name: str = "", *conditions: Condition, uid: str = "") -> Pod:
-    """A pod as the API shows it at one stage of its life."""
+def pod_in_phase(name: str, phase: str, node_name: str = "", *conditions: Condition, uid: str = "") -> Pod:
+    """A pod as the API shows it at one pod_in_phase of its life."""
     meta = {"uid": uid or f"uid-{name}"}
     return pod(name, {"cpu": "1"}, meta=meta, node_name=node_name, status={"phase": phase, "conditions": conditions})
 
 
 def waiting(name: str = "p") -> Pod:
-    return stage(name, "Pending", "", UNSCHEDULABLE)
+    return pod_in_phase(name, "Pending", "", UNSCHEDULABLE)
 
 
 def bound(name: str = "p", at: float = 10) -> Pod:
-    return stage(name, "Pending", "n", condition("PodScheduled", seconds(at)))
+    return pod_in_phase(name, "Pending", "n", condition("PodScheduled", seconds(at)))
 
 
 def running(name: str = "p", at: float = 10) -> Pod:
     ready = condition("Ready", seconds(at), "False")
-    return stage(name, "Running", "n", condition("PodScheduled", seconds(at)), ready)
+    return pod_in_phase(name, "Running", "n", condition("PodScheduled", seconds(at)), ready)
 
 
 def ready(name: str = "p", scheduled: float = 10, at: float = 30) -> Pod:
-    return stage(name, "Running", "n", condition("PodScheduled", seconds(scheduled)), condition("Ready", seconds(at)))
+    return pod_in_phase(
+        name, "Running", "n", condition("PodScheduled", seconds(scheduled)), condition("Ready", seconds(at))
+    )
 
 
 def healthy(name: str = "np") -> NodePool:

@@ -45,8 +45,10 @@ def label_name_of_key(key: str) -> str:
 
 
 class _ConditionCounters:
-    """The counted series of one kind, or of all those without the kind in their names. ``further_labels`` come before the usual
-    ones."""
+    """Counters of the conditions of one kind, or of all kinds whose series have no kind in their names.
+
+    ``further_labels`` precede the usual labels.
+    """
 
     def __init__(
         self, metrics: Metrics, prefix: str, further_labels: tuple[str, ...], buckets: tuple[float, ...]

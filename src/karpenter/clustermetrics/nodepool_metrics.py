@@ -117,9 +117,7 @@ class _PoolPrices:
 
 
 class NodePoolCostMetrics(ClusterCollector):
-    """Hourly prices of what runs, per pool (OPS-122, OPS-431). Nodes that have no price any more cost nothing here, and are
-    counted.
-    """
+    """Hourly prices of what runs, per pool (OPS-122, OPS-431). Nodes whose price is unknown count as free."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context

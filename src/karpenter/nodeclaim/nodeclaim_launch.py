@@ -110,8 +110,7 @@ class NodeClaimLaunch(NodeClaimSubreconciler):
         await delete_claim(draft, self._context, "insufficient_capacity" if has_class else "nodeclass_not_ready")
 
     def _publish_to_pods(self, name: str, error: str) -> None:
-        """Publish events on the pods that were planned on the claim (K15-380): users look there, not at a NodeClaim that is
-        gone."""
+        """Publish events on the pods that were planned on the claim (K15-380): users do not look at a deleted NodeClaim."""
         text = truncate_message(f"NodeClaim {name} nominated for this pod failed to launch: {error}")
         planned = self._context.state.planned_nodes
         now = asyncio.get_running_loop().time()

@@ -26,8 +26,7 @@ _UNREACHABLE = "unreachable"
 
 
 class FaultReport(NamedTuple):
-    """``lines`` say why the API server cannot be used; ``has_recovered`` tells that it can again, after it was said that it
-    cannot."""
+    """``lines`` say why the API server cannot be used; ``has_recovered``: it works again after a reported fault."""
 
     lines: tuple[str, ...]
     has_recovered: bool

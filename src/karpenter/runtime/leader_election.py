@@ -117,8 +117,7 @@ class LeaderElection:
         self.fault: KubeError | None = None
 
     async def run(self, on_started_leading: Callable[[], None], release: asyncio.Event) -> None:
-        """Stand for election, call ``on_started_leading`` once elected, and keep the lease until ``release`` is set; then give it
-        up.
+        """Stand for election, call ``on_started_leading`` once elected, keep the lease until ``release`` is set, and give it up.
 
         The caller sets ``release`` only after it has stopped all writes. Raises ``LeadershipLost``.
         """

@@ -13,6 +13,7 @@ from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
 from controlplane.process import Controller, controller
 from karpenter.kube.client import KubeClient
+from support.aws.clients import sdk_environment
 from support.aws.double import REGION, Double
 from support.aws.interruption_queue import InterruptionQueue
 from support.aws.node_simulator import ClusterAddress, NodeSimulator, NodeTiming
@@ -71,7 +72,7 @@ class AwsCluster:
     @contextmanager
     def controller(self, *flags: str, **environment: str) -> Iterator[Controller]:
         """`karpenter run` with the double as its cloud."""
-        settings = {**settings_for(self.aws), **environment}
+        settings = {**controller_environment(self.aws), **environment}
         with controller(self.account.kubeconfig, *flags, environment=settings) as running:
             yield running
 
@@ -89,24 +90,14 @@ class AwsCluster:
                 await task
 
 
-def settings_for(aws: Double) -> dict[str, str]:
+def controller_environment(aws: Double) -> dict[str, str]:
     """Environment of a controller with the double as its cloud."""
     return {
         "KARPENTER_PROVIDER": "aws",
         "CLUSTER_NAME": CLUSTER,
         "INTERRUPTION_QUEUE": CLUSTER,
         "EKS_CONTROL_PLANE": "true",
-        **credentials(aws),
-    }
-
-
-def credentials(aws: Double) -> dict[str, str]:
-    """Environment that points the AWS SDK to the double."""
-    return {
-        "AWS_ENDPOINT_URL": aws.url,
-        "AWS_REGION": aws.region_name,
-        "AWS_ACCESS_KEY_ID": "AKIADOUBLE",
-        "AWS_SECRET_ACCESS_KEY": "secret",
+        **sdk_environment(aws),
     }
 
 

@@ -9,6 +9,7 @@ import boto3
 from botocore.config import Config
 
 _CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=60)
+_ACCESS_KEY_ID, _SECRET_ACCESS_KEY = "AKIADOUBLE", "secret"
 
 
 class AwsEndpoint(Protocol):
@@ -23,6 +24,16 @@ class AwsEndpoint(Protocol):
         """The name of the region."""
 
 
+def sdk_environment(aws: AwsEndpoint) -> dict[str, str]:
+    """Environment that points the AWS SDK to the double."""
+    return {
+        "AWS_ENDPOINT_URL": aws.url,
+        "AWS_REGION": aws.region_name,
+        "AWS_ACCESS_KEY_ID": _ACCESS_KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": _SECRET_ACCESS_KEY,
+    }
+
+
 def client(double: AwsEndpoint, service: str) -> Any:
     """A client of a service. Clients are cached because creating one is slow."""
     return _client(double.url, double.region_name, service)
@@ -34,7 +45,7 @@ def _client(url: str, region: str, service: str) -> Any:
         service,
         endpoint_url=url,
         region_name=region,
-        aws_access_key_id="AKIADOUBLE",
-        aws_secret_access_key="secret",
+        aws_access_key_id=_ACCESS_KEY_ID,
+        aws_secret_access_key=_SECRET_ACCESS_KEY,
         config=_CONFIG,
     )

@@ -22,14 +22,14 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
 from karpenter.simulation.apiserver import MemoryKube, compile_query
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
-from support.aws.aws_cluster import CLUSTER, node_class, node_pool, settings_for
+from support.aws.aws_cluster import CLUSTER, controller_environment, node_class, node_pool
 from support.aws.double import Double
 from support.aws.interruption_queue import InterruptionQueue
 from support.aws.kill_points import KillPoint, KillTrigger, WatchedServer
 from support.aws.seeds import Seeds, seed
 
 BEHIND_SECONDS = 60.0
-_PATIENCE_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 #: How much of the controller's log a failure shows.
 _LOG_CHARACTERS = 8000
@@ -69,7 +69,7 @@ class ControllerCluster:
     @contextmanager
     def controller(self, *flags: str) -> Iterator[Controller]:
         """`karpenter run`; it is killed at the end, unless it has exited."""
-        with controller(self.kubeconfig, *flags, environment={**settings_for(self.aws), **_QUICK}) as running:
+        with controller(self.kubeconfig, *flags, environment={**controller_environment(self.aws), **_QUICK}) as running:
             try:
                 yield running
             except AssertionError as error:
@@ -90,7 +90,7 @@ class ControllerCluster:
             lambda: "" if self.kill_trigger.has_fired else f"{kill_point} was not reached:\n{running.log[-3000:]}"
         )
 
-    async def until(self, missing: Callable[[], str], seconds: float = _PATIENCE_SECONDS) -> None:
+    async def until(self, missing: Callable[[], str], seconds: float = _TIMEOUT_SECONDS) -> None:
         """Wait until nothing is ``missing``; fail with what is at the deadline."""
         end = time.monotonic() + scaled_timeout(seconds)
         while text := missing():

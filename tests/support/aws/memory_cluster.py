@@ -21,7 +21,7 @@ from karpenter.providers.aws.bootstrap.bootstrap_objects import CLUSTER_ROLE_BIN
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.apiserver.http_front import kubeconfig_for, serving
 from support.aws.aws_cluster import CLUSTER
-from support.aws.clients import AwsEndpoint
+from support.aws.clients import AwsEndpoint, sdk_environment
 from support.aws.node_simulator import ClusterAddress, InstanceSource, NodeSimulator, NodeTiming
 
 _CERTIFICATE = "Q0E="
@@ -45,7 +45,7 @@ class MemoryCluster:
         """`karpenter run` on this cluster; enter it in the main thread. Asserts a clean exit, unless it has exited before."""
         path = self.folder / "kubeconfig"
         path.write_text(kubeconfig_for(self.url))
-        variables = {**settings(self.url), **credentials(self.cloud), **environment}
+        variables = {**controller_environment(self.url), **sdk_environment(self.cloud), **environment}
         with controller(str(path), *flags, environment=variables, intervals=intervals) as running:
             yield running
             # Terminate it here: the event loop must serve the process until it has exited.
@@ -88,7 +88,7 @@ async def memory_cluster(cloud: AwsEndpoint, *objects: Json) -> AsyncIterator[Me
             yield MemoryCluster(server, MemoryKube(server), url, cloud, Path(folder))
 
 
-def settings(url: str) -> dict[str, str]:
+def controller_environment(url: str) -> dict[str, str]:
     """Environment of a controller of the cluster at ``url``."""
     return {
         "KARPENTER_PROVIDER": "aws",
@@ -96,16 +96,6 @@ def settings(url: str) -> dict[str, str]:
         "EKS_CONTROL_PLANE": "true",
         "CLUSTER_ENDPOINT": url,
         "CLUSTER_CA_BUNDLE": _CERTIFICATE,
-    }
-
-
-def credentials(cloud: AwsEndpoint) -> Mapping[str, str]:
-    """Environment that points the AWS SDK to the double."""
-    return {
-        "AWS_ENDPOINT_URL": cloud.url,
-        "AWS_REGION": cloud.region_name,
-        "AWS_ACCESS_KEY_ID": "AKIADOUBLE",
-        "AWS_SECRET_ACCESS_KEY": "secret",
     }
 
 

@@ -50,7 +50,8 @@ from karpenter.providers.aws.iam_policies import ClusterLocation
 from karpenter.providers.aws.live_instance_types import AnswerCache
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import node_pool, wanted
-from support.ec2_instance_types import A, FakeRegion, ManualClock, product, spot
+from support.ec2_instance_types import START, A, FakeRegion, product, spot
+from support.manual_clock import ManualClock
 
 CONTROLLER = "arn:aws:iam::123456789012:role/KarpenterController"
 NODE_ROLE = "arn:aws:iam::123456789012:role/nodes"
@@ -480,7 +481,7 @@ async def test_in_mode_kubeadm_the_policy_to_attach_is_that_of_the_mode() -> Non
 
 async def test_missing_join_prerequisites_are_a_failure_in_mode_kubeadm_only() -> None:
     """AWS-936"""
-    kube = MemoryKube(MemoryServer(ManualClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
+    kube = MemoryKube(MemoryServer(ManualClock(START), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
     (found,) = await check_joining(kube, _KUBEADM.bootstrap)
     assert found.level is FindingLevel.FAILURE
     assert "ConfigMap kube-public/cluster-info" in found.text

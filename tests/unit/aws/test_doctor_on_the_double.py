@@ -15,10 +15,9 @@ from typer.testing import CliRunner, Result
 from controlplane.harness import Json
 from karpenter.cli.main import app
 from support.aws.aws_cluster import CLUSTER, node_class, node_pool
-from support.aws.clients import client
+from support.aws.clients import client, sdk_environment
 from support.aws.double import Double
 from support.aws.interruption_queue import InterruptionQueue
-from support.aws.memory_cluster import credentials
 from support.aws.moto_backend import ACCOUNT
 from support.aws.seeds import seed
 
@@ -49,7 +48,7 @@ def aws(running: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dou
         "EKS_CONTROL_PLANE": "true",
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
-    for name, value in {**credentials(running), **surroundings}.items():
+    for name, value in {**sdk_environment(running), **surroundings}.items():
         monkeypatch.setenv(name, value)
     return running
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from karpenter.cli.main import app
+from support.aws.clients import sdk_environment
 from support.aws.double import Double
-from support.aws.memory_cluster import credentials
 from support.manifest_builders import Json, listed, pod
 
 _TYPES = frozenset({"m5.large", "c5.xlarge", "m5.metal"})
@@ -27,7 +27,7 @@ def running() -> Iterator[Double]:
 @pytest.fixture
 def aws(running: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Double:
     running.reset()
-    for name, value in {**credentials(running), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+    for name, value in {**sdk_environment(running), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     return running
 

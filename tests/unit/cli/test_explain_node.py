@@ -48,7 +48,7 @@ def of_pool(*budgets: Json, **disruption: object) -> Json:
 
 
 def node_and_claim(name: str, **annotations: str) -> list[Json]:
-    """An initialised a.large and its claim, as a snapshot of a cluster holds them."""
+    """An initialized a.large and its claim, as a snapshot of a cluster holds them."""
     own = {
         "karpenter.sh/nodepool": "default",
         "node.kubernetes.io/instance-type": "a.large",

@@ -26,14 +26,14 @@ REPLICA_SET = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="r",
 OPEN = (Budget(nodes="100%"),)
 
 
-def patience(after: str = "0s", budgets: tuple[Budget, ...] = OPEN) -> Disruption:
+def disruption_spec(after: str = "0s", budgets: tuple[Budget, ...] = OPEN) -> Disruption:
     return Disruption(consolidate_after=after, budgets=budgets)
 
 
 async def start_with_nodes(cluster: VirtualCluster, count: int = 1, **pool: Any) -> None:
-    """A running controller, a pool and so many initialised, empty nodes of it: n0, n1, ..."""
+    """A running controller, a pool and so many initialized, empty nodes of it: n0, n1, ..."""
     await cluster.node_class()
-    await cluster.pool(**{"disruption": patience(), **pool})
+    await cluster.pool(**{"disruption": disruption_spec(), **pool})
     await cluster.start()
     for number in range(count):
         await cluster.claim(f"n{number}", pool="np")
@@ -141,7 +141,7 @@ async def test_a_node_may_ask_to_be_left_alone(cluster: VirtualCluster, value: s
 @in_virtual_time
 async def test_a_pool_decides_how_long_its_nodes_stay_empty(cluster: VirtualCluster, after: str) -> None:
     """DIS-S164, DIS-S168. DIS-100: with Never, or before the node is Consolidatable, it is no candidate."""
-    await start_with_nodes(cluster, disruption=patience(after))
+    await start_with_nodes(cluster, disruption=disruption_spec(after))
     await asyncio.sleep(600)
     assert await leaving(cluster) == []
     assert await cluster.condition("n0", "Consolidatable") is None
@@ -164,7 +164,7 @@ async def test_quiet_time_counts_from_the_last_pod_event(
 
     DIS-320, API-123: the condition is True or absent.
     """
-    await start_with_nodes(cluster, disruption=patience("60s"))
+    await start_with_nodes(cluster, disruption=disruption_spec("60s"))
     claim = await cluster.get_claim("n0")
     ready_at = next(c.last_transition_time for c in claim.status.conditions if c.type == "Initialized")
     assert ready_at is not None
@@ -182,7 +182,7 @@ async def test_quiet_time_counts_from_the_last_pod_event(
 @in_virtual_time
 async def test_a_pod_event_ends_the_quiet(cluster: VirtualCluster) -> None:
     """DIS-S237, DIS-327. API-123: the condition is removed, not False."""
-    await start_with_nodes(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
+    await start_with_nodes(cluster, disruption=disruption_spec("60s", (Budget(nodes="0"),)))
     await asyncio.sleep(65)
     assert (await cluster.condition("n0", "Consolidatable") or ())[0] == "True"
     await cluster.running("p", "n0")
@@ -195,7 +195,7 @@ async def test_a_pod_event_ends_the_quiet(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_claim_that_is_not_initialized_is_not_consolidatable(cluster: VirtualCluster, status: str) -> None:
     """DIS-S238: the condition is removed while the NodeClaim's Initialized is Unknown or False."""
-    await start_with_nodes(cluster, disruption=patience("60s", (Budget(nodes="0"),)))
+    await start_with_nodes(cluster, disruption=disruption_spec("60s", (Budget(nodes="0"),)))
     await asyncio.sleep(65)
     assert (await cluster.condition("n0", "Consolidatable") or ())[0] == "True"
     await cluster.set_condition(kinds.NODE, "n0", "Ready", "False")
@@ -207,7 +207,7 @@ async def test_a_claim_that_is_not_initialized_is_not_consolidatable(cluster: Vi
 @in_virtual_time
 async def test_pod_events_are_written_at_most_every_ten_seconds(cluster: VirtualCluster) -> None:
     """DIS-S239, DIS-032, OPS-099"""
-    await start_with_nodes(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=disruption_spec("1h"))
     times = []
     for name in ("one", "two", "three"):
         await cluster.running(name, "n0")
@@ -221,7 +221,7 @@ async def test_pod_events_are_written_at_most_every_ten_seconds(cluster: Virtual
 @in_virtual_time
 async def test_daemon_pods_are_no_pod_events(cluster: VirtualCluster) -> None:
     """DIS-S240"""
-    await start_with_nodes(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=disruption_spec("1h"))
     await cluster.running("p", "n0", meta={"owner_references": (DAEMON,)})
     await asyncio.sleep(1)
     assert (await cluster.get_claim("n0")).status.last_pod_event_time is None
@@ -230,7 +230,7 @@ async def test_daemon_pods_are_no_pod_events(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_restart_is_no_pod_event(cluster: VirtualCluster) -> None:
     """DIS §13 Beyond: otherwise every restart would postpone all consolidation."""
-    await start_with_nodes(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=disruption_spec("1h"))
     await cluster.running("p", "n0")
     await asyncio.sleep(1)
     before = (await cluster.get_claim("n0")).status.last_pod_event_time
@@ -246,7 +246,7 @@ async def test_a_restart_is_no_pod_event(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_pod_event_survives_a_refused_write(cluster: VirtualCluster, error: KubeError) -> None:
     """Quiet time must not begin too early because a write got lost."""
-    await start_with_nodes(cluster, disruption=patience("1h"))
+    await start_with_nodes(cluster, disruption=disruption_spec("1h"))
     cluster.connection.refuse = refusing(lambda: error, 2, "patch NodeClaim/status")
     await cluster.running("p", "n0")
     await asyncio.sleep(10)
@@ -261,7 +261,7 @@ async def test_a_pod_event_survives_a_refused_write(cluster: VirtualCluster, err
 @in_virtual_time
 async def test_a_budget_limits_how_many_go_at_once(cluster: VirtualCluster, budget: str, at_once: int) -> None:
     """DIS-140, DIS-144, DIS-151; DIS-391, OPS-516: the event `DisruptionBlocked` names the budget."""
-    await start_with_nodes(cluster, 4, disruption=patience("0s", (Budget(nodes=budget),)))
+    await start_with_nodes(cluster, 4, disruption=disruption_spec("0s", (Budget(nodes=budget),)))
     await asyncio.sleep(60)
     first = cluster.lines("disrupting node(s)")[:1]
     assert [line["disrupted-node-count"] for line in first] == ([at_once] if at_once else [])
@@ -273,7 +273,7 @@ async def test_a_budget_limits_how_many_go_at_once(cluster: VirtualCluster, budg
 @in_virtual_time
 async def test_nodes_that_would_go_if_budgets_let_them_are_shown(cluster: VirtualCluster) -> None:
     """OPS-453, DIS-414, DIS-426: none while a pod is there, and none once they are gone."""
-    await start_with_nodes(cluster, 3, disruption=patience("0s", (Budget(nodes="0"),)))
+    await start_with_nodes(cluster, 3, disruption=disruption_spec("0s", (Budget(nodes="0"),)))
     await cluster.running("p", "n0")
     await asyncio.sleep(25)
 
@@ -294,7 +294,7 @@ async def test_nodes_that_would_go_if_budgets_let_them_are_shown(cluster: Virtua
 @in_virtual_time
 async def test_nodes_that_are_not_ready_use_up_the_budget(cluster: VirtualCluster) -> None:
     """DIS-146"""
-    await start_with_nodes(cluster, 4, disruption=patience("1m", (Budget(nodes="2"),)))
+    await start_with_nodes(cluster, 4, disruption=disruption_spec("1m", (Budget(nodes="2"),)))
     await cluster.set_ready("n0", "False")
     await cluster.set_ready("n1", "Unknown")
     await asyncio.sleep(120)
@@ -367,7 +367,7 @@ async def test_a_removal_that_failed_is_tried_again(cluster: VirtualCluster, sho
 @in_virtual_time
 async def test_leftovers_of_a_crashed_process_are_cleared_away(cluster: VirtualCluster) -> None:
     """DIS-054. DIS-S007, OPS-121: taint and condition go with the first pass."""
-    await start_with_nodes(cluster, 2, disruption=patience("Never"))
+    await start_with_nodes(cluster, 2, disruption=disruption_spec("Never"))
     await cluster.stop()
     taint = msgspec.to_builtins((labels.DISRUPTED_TAINT,))
     await cluster.kube.patch(kinds.NODE, "n0", {"spec": {"taints": taint}})
@@ -383,7 +383,7 @@ async def test_leftovers_of_a_crashed_process_are_cleared_away(cluster: VirtualC
 @in_virtual_time
 async def test_the_taint_that_v1beta1_left_on_a_node_that_stays_goes(cluster: VirtualCluster) -> None:
     """API-473: after an upgrade nothing else would remove it, and the node would take no pods."""
-    await start_with_nodes(cluster, 2, disruption=patience("Never"))
+    await start_with_nodes(cluster, 2, disruption=disruption_spec("Never"))
     await cluster.stop()
     foreign = Taint(key="karpenter.sh/not-ready", effect="NoSchedule")
     older = Taint(key="karpenter.sh/disruption", value="disrupting", effect="NoSchedule")
@@ -396,7 +396,7 @@ async def test_the_taint_that_v1beta1_left_on_a_node_that_stays_goes(cluster: Vi
 @in_virtual_time
 async def test_a_draining_node_keeps_its_taint(cluster: VirtualCluster) -> None:
     """DIS-054: what has the taint and a deletion timestamp is left alone."""
-    await start_with_nodes(cluster, disruption=patience("Never"))
+    await start_with_nodes(cluster, disruption=disruption_spec("Never"))
     await cluster.running("p", "n0", meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
     await cluster.kube.delete(kinds.NODE, "n0")
     for _ in range(40):
@@ -408,7 +408,7 @@ async def test_a_draining_node_keeps_its_taint(cluster: VirtualCluster) -> None:
 @in_virtual_time
 async def test_a_node_deleted_by_hand_while_it_was_being_removed_leaves_no_mark(cluster: VirtualCluster) -> None:
     """Its claim must not be kept out of every later decision."""
-    await start_with_nodes(cluster, disruption=patience("Never"))
+    await start_with_nodes(cluster, disruption=disruption_spec("Never"))
     stale = command(cluster, "n0", reason=DisruptionReason.EMPTY, kind=ConsolidationType.EMPTY)
     cluster.connection.refuse = refusing(lambda: NotFound("gone", status=404), 1, "patch Node")
     assert not await carry_out(cluster, stale)

@@ -127,7 +127,7 @@ def test_known_fields_status_included_are_not_called_unknown() -> None:
 _LABELS, _REQUIRED = "spec.template.metadata.labels", "spec.template.spec.requirements"
 
 
-def test_the_mutations_both_servers_judge_break_every_rule_by_itself() -> None:
+def test_the_mutations_both_servers_validate_break_every_rule_by_itself() -> None:
     """Otherwise a rule could change on one side only and ``cluster/test_crds_drift`` would not see it."""
     lone_rules = {lone_rule(write) for write in (*writes_for_both_servers(), *ec2_writes_for_both_servers())}
     assert lone_rules >= {

@@ -18,7 +18,7 @@ LINE = "garbage collecting nodeclaim with no cloudprovider representation"
 
 
 async def up(cluster: VirtualCluster, count: int = 1) -> None:
-    """A running controller and so many initialised nodes whose kubelets are silent now."""
+    """A running controller and so many initialized nodes whose kubelets are silent now."""
     await cluster.start()
     for number in range(count):
         await cluster.claim(f"c{number}")

@@ -18,7 +18,7 @@ _LASTS = 301
 
 
 async def start_with_node(cluster: VirtualCluster) -> None:
-    """A running controller, a pool and one initialised node with a pod."""
+    """A running controller, a pool and one initialized node with a pod."""
     await cluster.node_class()
     await cluster.pool(disruption=CLOSED)
     await cluster.start()

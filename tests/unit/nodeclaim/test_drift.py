@@ -19,7 +19,7 @@ CUSTOM = "example.com/team"
 
 
 async def up(cluster: VirtualCluster, *requirements: Any, own: dict[str, str] | None = None) -> None:
-    """A running controller, a pool and one initialised node with these labels."""
+    """A running controller, a pool and one initialized node with these labels."""
     await cluster.node_class()
     fields: dict[str, Any] = {"requirements": requirements} if requirements else {}
     await cluster.pool(disruption=CLOSED, **fields)

@@ -290,7 +290,7 @@ async def test_a_launched_claim_with_a_wrong_instance_is_given_up_and_its_own_co
     await cluster.start()
     await cluster.claim()
     await asyncio.sleep(0.5)
-    await cluster.edit(kinds.NODE_CLAIM, "c", {"providerID": "kwok://no-such-machine"})
+    await cluster.edit(kinds.NODE_CLAIM, "c", {"providerID": "kwok://no-such-instance"})
     await asyncio.sleep(15 * 60 + 30)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(300)

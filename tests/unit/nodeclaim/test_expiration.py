@@ -16,7 +16,7 @@ CLOSED = Disruption(consolidate_after="Never", budgets=(Budget(nodes="0"),))
 
 
 async def up(cluster: VirtualCluster, **spec: object) -> None:
-    """A running controller, a pool that allows no disruption at all, and one initialised node of it."""
+    """A running controller, a pool that allows no disruption at all, and one initialized node of it."""
     await cluster.node_class()
     pool = await cluster.pool(disruption=CLOSED)
     await cluster.start()

@@ -71,7 +71,7 @@ async def test_a_claim_of_a_class_we_do_not_serve_is_left_alone(cluster: Virtual
     """OPS-L2, OPS-002: in every step, from launch to expiration, and in the end; its Node and the pods there as well."""
     await cluster.start()
     await cluster.claim(node_class_ref=FOREIGN, expire_after="30s", pool="np")
-    other_instance = {"providerID": "other://machine", "capacity": {"cpu": "64"}}
+    other_instance = {"providerID": "other://instance", "capacity": {"cpu": "64"}}
     await cluster.edit(kinds.NODE_CLAIM, "c", other_instance)
     node = await cluster.join()
     await cluster.running("busy", node.metadata.name)

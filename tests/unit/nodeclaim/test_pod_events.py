@@ -74,7 +74,7 @@ def test_what_counts_as_an_event(old: Pod | None, new: Pod | None, counts: bool)
 
 
 async def up(cluster: VirtualCluster, **spec: Any) -> None:
-    """A running controller and one initialised node that stays."""
+    """A running controller and one initialized node that stays."""
     await cluster.node_class()
     await cluster.pool(disruption=Disruption(consolidate_after="Never"))
     await cluster.start()

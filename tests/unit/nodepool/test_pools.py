@@ -314,7 +314,7 @@ def held(sums: NodePoolResourceCounter, pool: str = "np") -> dict[str, int]:
 
 
 def test_sums_follow_every_change_of_a_node() -> None:
-    """API-645, OPS-113, OPS-S13, OPS-S14: launched, initialised, moved to another pool, marked, gone."""
+    """API-645, OPS-113, OPS-S13, OPS-S14: launched, initialized, moved to another pool, marked, gone."""
     sums, state = NodePoolResourceCounter(), views()
 
     def count() -> None:

@@ -31,7 +31,7 @@ from karpenter.olderversions.webhook_certificate import LIFETIME, RENEWAL_MARGIN
 from karpenter.runtime.http_server import HttpServer, ListenAddress
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import NOW
-from support.observed_cluster import ManualClock
+from support.manual_clock import ManualClock
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def secret(kube: MemoryKube) -> Secret:
 
 
 async def test_the_first_replica_makes_the_certificate_and_writes_it_into_the_crds() -> None:
-    clock, tls = ManualClock(), ServerTls()
+    clock, tls = ManualClock(NOW), ServerTls()
     kube = await cluster(clock)
     webhook = ConversionWebhook(kube, clock, PLACE, tls)
     assert await webhook.reconcile() == 5.0
@@ -80,7 +80,7 @@ async def test_the_first_replica_makes_the_certificate_and_writes_it_into_the_cr
 
 
 async def test_all_replicas_share_one_certificate() -> None:
-    clock = ManualClock()
+    clock = ManualClock(NOW)
     kube = await cluster(clock)
     await asyncio.gather(*(ConversionWebhook(kube, clock, PLACE, ServerTls()).reconcile() for _ in range(3)))
     kept = (await secret(kube)).data
@@ -90,7 +90,7 @@ async def test_all_replicas_share_one_certificate() -> None:
 
 async def test_a_renewed_certificate_is_served_once_the_crds_trust_it() -> None:
     """The bundle holds the old certificate, too: another replica still serves it."""
-    clock, tls = ManualClock(), ServerTls()
+    clock, tls = ManualClock(NOW), ServerTls()
     kube = await cluster(clock)
     webhook = ConversionWebhook(kube, clock, PLACE, tls)
     for _ in range(2):
@@ -111,7 +111,7 @@ async def test_a_renewed_certificate_is_served_once_the_crds_trust_it() -> None:
     [{}, {"tls.crt": "?", "tls.key": "", "ca.crt": ""}, {"tls.crt": "YQ==", "tls.key": "YQ==", "ca.crt": "YQ=="}],
 )
 async def test_an_unreadable_secret_is_replaced(data: dict[str, str]) -> None:
-    clock = ManualClock()
+    clock = ManualClock(NOW)
     kube = await cluster(clock)
     webhook = ConversionWebhook(kube, clock, PLACE, ServerTls())
     await webhook.reconcile()
@@ -127,7 +127,7 @@ async def test_an_unreadable_secret_is_replaced(data: dict[str, str]) -> None:
 
 
 async def test_a_crd_that_lost_the_webhook_gets_it_back_and_one_without_v1beta1_stays() -> None:
-    clock = ManualClock()
+    clock = ManualClock(NOW)
     kube = await cluster(clock)
     webhook = ConversionWebhook(kube, clock, PLACE, ServerTls())
     await webhook.reconcile()

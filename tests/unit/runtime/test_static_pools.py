@@ -240,7 +240,7 @@ async def test_what_is_created_is_logged_and_counted(cluster: VirtualCluster) ->
 
 
 async def drifting(cluster: VirtualCluster, replicas: int, budget: str, **fields: object) -> list[str]:
-    """A static pool whose nodes are all initialised and have drifted just now; their claims."""
+    """A static pool whose nodes are all initialized and have drifted just now; their claims."""
     budgets = (Budget(nodes=budget, reasons=("Drifted",)),)
     await begin(cluster, replicas, disruption=Disruption(consolidate_after="Never", budgets=budgets), **fields)
     old = await names(cluster)

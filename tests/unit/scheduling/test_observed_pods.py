@@ -22,7 +22,7 @@ from karpenter.scheduling.unschedulable_reasons import (
 )
 from support.builders import UNSCHEDULABLE, node, node_and_claim, node_pool, pod, replaced, seconds, where
 from support.observed_cluster import ObservedCluster
-from support.observed_pods import bought, bound, condition, healthy, left, ready, running, stage, waiting
+from support.observed_pods import bought, bound, condition, healthy, left, pod_in_phase, ready, running, waiting
 
 GAUGES = (
     "karpenter_pods_unstarted_time_seconds",
@@ -127,7 +127,7 @@ def test_nothing_is_left_of_a_pod_that_is_gone() -> None:
 
 def test_text_of_others_cannot_break_a_line() -> None:
     seen = ObservedCluster()
-    seen.put(stage("p", 'odd "phase"\n\\'))
+    seen.put(pod_in_phase("p", 'odd "phase"\n\\'))
     (series_labels,) = seen.scrape().series("karpenter_pods_state")
     assert series_labels["phase"] == 'odd "phase"\n\\'
 
@@ -139,7 +139,9 @@ def test_series_until_a_pod_is_bound_say_whether_it_has_device_claims() -> None:
     shown = seen.scrape().series("karpenter_pods_unbound_time_seconds")
     assert {series["name"]: series["dynamic_resources"] for series in shown} == {"w": "true", "plain": "false"}
     scheduled = condition("PodScheduled", seconds(10))
-    seen.put(_with_claim(stage("w", "Running", "n", scheduled)), stage("plain", "Running", "n", scheduled))
+    seen.put(
+        _with_claim(pod_in_phase("w", "Running", "n", scheduled)), pod_in_phase("plain", "Running", "n", scheduled)
+    )
     scrape = seen.scrape()
     for flag in ("true", "false"):
         assert scrape.value("karpenter_pods_bound_duration_seconds_count", dynamic_resources=flag) == 1
@@ -176,7 +178,7 @@ def test_a_pod_that_is_ready_at_once_is_timed_all_the_same() -> None:
 def test_a_pod_that_never_was_ready_gives_no_sample_of_a_start() -> None:
     """OPS-M6, OPS-448"""
     seen = ObservedCluster()
-    for listed_pod in (waiting(), bound(), running(), stage("p", "Succeeded", "n")):
+    for listed_pod in (waiting(), bound(), running(), pod_in_phase("p", "Succeeded", "n")):
         seen.put(listed_pod)
     assert samples(seen) == {"bound_duration_seconds": (1, 10)}
     assert waits(seen) == {}
@@ -220,7 +222,7 @@ def test_times_of_waiting_grow_and_end_with_the_waiting() -> None:
 def test_a_pod_the_scheduler_has_not_looked_at_yet_awaits_no_decision() -> None:
     """OPS-118: only pods that wait for a node count."""
     seen = ObservedCluster()
-    seen.put(stage("p", "Pending"))
+    seen.put(pod_in_phase("p", "Pending"))
     seen.passes(3)
     assert waits(seen) == {"unstarted": 3, "unbound": 3}
 
@@ -243,7 +245,7 @@ def test_untried_siblings_of_a_marked_pod_wait_for_their_decision_from_its_mark_
     owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-1", controller=True)
 
     def replica(name: str, *conditions: Condition) -> Pod:
-        bare = stage(name, "Pending", "", *conditions)
+        bare = pod_in_phase(name, "Pending", "", *conditions)
         return replaced(bare, metadata=replaced(bare.metadata, owner_references=(owner,)))
 
     seen = ObservedCluster()
@@ -455,7 +457,7 @@ def test_pods_that_other_pods_keep_away_are_unschedulable_not_ignored() -> None:
     assert [seen.scrape().value(name) for name in counts] == [0, 0]
 
 
-@pytest.mark.parametrize("after", [bound(), stage("p", "Failed", "", UNSCHEDULABLE)], ids=["bound", "terminal"])
+@pytest.mark.parametrize("after", [bound(), pod_in_phase("p", "Failed", "", UNSCHEDULABLE)], ids=["bound", "terminal"])
 def test_a_pod_with_a_node_or_an_end_awaits_no_decision(after: Pod) -> None:
     """K15-386: the gauge of undecided pods has no row of it any more."""
     seen = ObservedCluster()

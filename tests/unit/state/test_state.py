@@ -314,7 +314,7 @@ def test_a_node_that_moves_to_another_pool_counts_there() -> None:
             3000,
         ),
     ],
-    ids=["initialised", "claim-only", "starting-at-zero", "starting-with-its-own"],
+    ids=["initialized", "claim-only", "starting-at-zero", "starting-with-its-own"],
 )
 def test_capacity_is_the_claims_until_the_node_says_better(objects: tuple[object, ...], capacity: int) -> None:
     """OPS-S15, SCH-087, SCH-088. The node itself is counted where limits are (``nodes``).

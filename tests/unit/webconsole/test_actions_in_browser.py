@@ -21,7 +21,7 @@ from karpenter.kube.errors import NotFound
 from karpenter.model import freezes
 from karpenter.model.clock import SystemClock
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.browser import PATIENCE, Visit, served
+from support.browser import TIMEOUT_MS, Visit, served
 from support.builders import NOW, claim, seconds
 from support.console_cases import StagedSource, console_input
 from support.disruption_cases import on, pool, running
@@ -71,13 +71,13 @@ def test_a_frozen_cluster_is_announced_on_every_page_and_thawed(chromium: Any) -
         written = acting.run(acting.kube.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE))
         snapshot = replace(thawed.snapshot, freeze=freezes.cluster_freeze(written))
         source.given = replace(thawed, snapshot=snapshot)
-        visit.page.wait_for_selector("#freezes", timeout=PATIENCE)
+        visit.page.wait_for_selector("#freezes", timeout=TIMEOUT_MS)
         for page in ("overview", "nodes", "pools"):
             visit.go(page)
             assert visit.page.inner_text("#freezes") == f"All NodePools are frozen by {freezes.CLUSTER_SOURCE}"
         assert confirm(visit, "Thaw the cluster").startswith("kubectl delete configmap karpenter-freeze ")
         source.given = replace(thawed, now=seconds(1))
-        visit.page.wait_for_selector("#freezes", state="detached", timeout=PATIENCE)
+        visit.page.wait_for_selector("#freezes", state="detached", timeout=TIMEOUT_MS)
         assert visit.complaints == []
         visit.close()
 
@@ -165,7 +165,7 @@ def test_the_savings_ledger_has_days_teams_unused_capacity_and_classic_packing(c
     with served(StagedSource(given), history=kept_history(tmp_path)) as address:
         visit = Visit(chromium, address)
         visit.go("savings")
-        visit.page.wait_for_selector("#days tbody tr", timeout=PATIENCE)
+        visit.page.wait_for_selector("#days tbody tr", timeout=TIMEOUT_MS)
         ledger = visit.page.evaluate("async () => (await fetch('api/ledger?days=7')).json()")
         figures = {
             figure: visit.page.inner_text(f"[data-figure={figure}] .value")
@@ -188,7 +188,9 @@ def test_the_savings_ledger_has_days_teams_unused_capacity_and_classic_packing(c
         assert [(row[0], row[2]) for row in unused] == [("room between pods", "75"), ("held", "25")]
         assert cells(visit, "saved")[0][5:] == ["$1.2500", "$1.0000", "$24.00"]
         visit.page.select_option("#main select", "1")
-        visit.page.wait_for_function("() => document.querySelectorAll('#days tbody tr').length === 1", timeout=PATIENCE)
+        visit.page.wait_for_function(
+            "() => document.querySelectorAll('#days tbody tr').length === 1", timeout=TIMEOUT_MS
+        )
         assert "days=1" in visit.page.url
         assert visit.complaints == []
         visit.close()
@@ -254,7 +256,7 @@ def test_a_decision_shows_its_nodes_before_and_after_with_the_pods_that_move(chr
         return history.decisions.find((decision) => decision.before.length && decision.pods) ?? null;
     }""")
     visit.page.evaluate("id => { location.hash = '#/decision/' + id }", told["id"])
-    visit.page.wait_for_selector(".picture", timeout=PATIENCE)
+    visit.page.wait_for_selector(".picture", timeout=TIMEOUT_MS)
     names = [host.inner_text() for host in visit.page.locator(".picture .host.gone strong").all()]
     assert names == [node["name"] for node in told["before"]]
     names = [host.inner_text() for host in visit.page.locator(".picture .host.new strong").all()]
@@ -270,7 +272,7 @@ def test_a_decision_shows_its_nodes_before_and_after_with_the_pods_that_move(chr
 def test_at_1280_pixels_no_column_is_cut(chromium: Any, demo_console: str, page: str) -> None:
     visit = Visit(chromium, demo_console, 1280)
     visit.go(page)
-    visit.page.wait_for_selector("main table", timeout=PATIENCE)
+    visit.page.wait_for_selector("main table", timeout=TIMEOUT_MS)
     assert cut_tables(visit) == []
     visit.close()
 
@@ -280,7 +282,7 @@ def test_at_1280_pixels_long_names_of_nodes_are_not_cut(chromium: Any) -> None:
     with served(StagedSource(console_input(pool(), running(name, "c6a.metal-48xlarge", 1)))) as address:
         visit = Visit(chromium, address, 1280)
         visit.go("nodes")
-        visit.page.wait_for_selector("main table", timeout=PATIENCE)
+        visit.page.wait_for_selector("main table", timeout=TIMEOUT_MS)
         assert name in visit.page.inner_text("main table")
         assert cut_tables(visit) == []
         visit.close()

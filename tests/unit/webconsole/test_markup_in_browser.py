@@ -14,7 +14,7 @@ from karpenter.api.core import Node, Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import Wire
 from karpenter.console.console_input import ConsoleInput
-from support.browser import PATIENCE, Visit, served
+from support.browser import TIMEOUT_MS, Visit, served
 from support.builders import pod
 from support.console_cases import StagedSource, console_input, event
 from support.disruption_cases import pool, running
@@ -119,7 +119,7 @@ def test_random_markup_executes_nothing_and_no_page_fails(chromium: Any) -> None
             visit.page.wait_for_function(
                 "title => document.querySelector('.title')?.textContent.startsWith(title)",
                 arg=source.title,
-                timeout=PATIENCE,
+                timeout=TIMEOUT_MS,
             )
             subjects = [f"{page}/" for page in ("node", "pod", "decision")]
             for place in (*PAGES, *subjects):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.browser import PATIENCE, Visit
+from support.browser import TIMEOUT_MS, Visit
 
 pytestmark = pytest.mark.soak
 PAGES = ("overview", "nodes", "pending", "decisions", "pools", "spend", "savings", "what-if?pods=40&cpu=1&memory=2Gi")
@@ -66,7 +66,7 @@ def test_a_node_is_found_explained_and_kept_with_the_keyboard_alone(chromium: An
     name = page.evaluate("document.activeElement.dataset.node")
     page.keyboard.press("Enter")
     explained = "() => document.getElementById('explanation')?.textContent.startsWith('Node ')"
-    page.wait_for_function(explained, timeout=PATIENCE)
+    page.wait_for_function(explained, timeout=TIMEOUT_MS)
     assert page.url.endswith(f"#/node/{name}")
     assert page.evaluate("document.activeElement.id") == "main", "the focus follows"
     for _ in range(30):

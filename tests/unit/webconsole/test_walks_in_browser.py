@@ -18,7 +18,7 @@ from karpenter.console.console_input import ClusterWires
 from karpenter.history.history_records import DecisionRecord, InterruptionRecord, NodeFacts
 from karpenter.history.history_store import HistoryBounds, HistoryStore
 from karpenter.webconsole.viewer_access import ANSWER_SECONDS, KubernetesAccess
-from support.browser import PATIENCE, Visit, served
+from support.browser import TIMEOUT_MS, Visit, served
 from support.builders import NOW, seconds
 from support.console_cases import StagedSource, console_input
 from support.disruption_cases import pool, running
@@ -50,7 +50,7 @@ def test_pages_about_one_object_and_dialogs_are_accessible(chromium: Any, busy: 
         visit = Visit(chromium, busy, scheme=scheme)
         decision = visit.page.evaluate("async () => (await (await fetch('api/view')).json()).decisions[0].id")
         visit.page.evaluate("place => { location.hash = '#/' + place }", place.replace("DECISION", decision))
-        visit.page.wait_for_selector(_landmark(place), timeout=PATIENCE)
+        visit.page.wait_for_selector(_landmark(place), timeout=TIMEOUT_MS)
         assert visit.violations() == []
         assert visit.complaints == []
         visit.close()
@@ -88,7 +88,7 @@ def test_every_table_has_the_rows_and_figures_of_the_api(chromium: Any, busy: st
     assert {(row[0], row[1], row[2], row[5]) for row in _cells(visit, "pools")} == pools
     spans = visit.page.evaluate("async () => (await fetch('api/budgets?days=7')).json()")
     calendar = {f"{span['pool']}: {span['reason'].lower()}" for span in spans}
-    visit.page.wait_for_selector(".calendar tbody tr", timeout=PATIENCE)
+    visit.page.wait_for_selector(".calendar tbody tr", timeout=TIMEOUT_MS)
     assert {head.inner_text() for head in visit.page.locator(".calendar tbody th").all()} == calendar
     assert visit.page.locator(".calendar .span").count() == len(spans)
     assert visit.page.locator(".calendar .closed").count() == sum(span["allowed"] == 0 for span in spans) > 0
@@ -108,7 +108,7 @@ def dollars(usd: float | None) -> str:
 
 
 def _cells(visit: Visit, table: str) -> list[list[str]]:
-    visit.page.wait_for_selector(f"#{table} tbody tr", timeout=PATIENCE)
+    visit.page.wait_for_selector(f"#{table} tbody tr", timeout=TIMEOUT_MS)
     return visit.page.evaluate(  # type: ignore[no-any-return]
         "id => [...document.querySelectorAll(`#${id} tbody tr`)]"
         ".map((row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent))",
@@ -156,7 +156,7 @@ def test_tables_questions_and_actions_work_with_the_keyboard_alone(chromium: Any
     _tab_to(visit, "e.getAttribute('list') === 'node-names'")
     page.keyboard.type("half")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".verdict", timeout=PATIENCE)
+    page.wait_for_selector(".verdict", timeout=TIMEOUT_MS)
     assert page.url.endswith("#/what-if?drain=half")
     visit.go("pools")
     _tab_to(visit, "e.textContent === 'Freeze np'")
@@ -196,7 +196,7 @@ def test_a_link_proposes_an_action_and_does_nothing_by_itself(chromium: Any, bus
     visit.page.on("request", lambda request: request.method == "POST" and sent.append(request.post_data))
     visit.page.evaluate("place => { location.hash = '#/' + place }", place)
     visit.page.wait_for_function(
-        "line => document.querySelector('dialog[open] pre')?.textContent.startsWith(line)", arg=line, timeout=PATIENCE
+        "line => document.querySelector('dialog[open] pre')?.textContent.startsWith(line)", arg=line, timeout=TIMEOUT_MS
     )
     assert visit.page.locator("dialog[open]").count() == 1
     assert sent
@@ -243,7 +243,7 @@ def test_decisions_of_a_history_are_shown_beside_interruptions_and_failures(chro
         assert rows["two minutes' notice"][1] == "interruption"
         assert rows["no m in z1"][1] == "failure"
         visit.page.get_by_role("link", name="two minutes' notice").last.click()
-        visit.page.wait_for_selector(".picture", timeout=PATIENCE)
+        visit.page.wait_for_selector(".picture", timeout=TIMEOUT_MS)
         assert visit.page.locator(".picture .host.gone strong").inner_text() == "lost"
         assert visit.complaints == []
         visit.close()
@@ -272,7 +272,7 @@ def test_people_sign_in_with_a_token_and_see_what_they_may_list(chromium: Any) -
         for token, waiting in (("shopkeeper", ["shop/p-shop"]), ("admin", ["secret/p-secret", "shop/p-shop"])):
             page.fill("input[type=password]", token)
             page.keyboard.press("Enter")
-            page.wait_for_selector("main .panel", timeout=PATIENCE)
+            page.wait_for_selector("main .panel", timeout=TIMEOUT_MS)
             assert token in page.inner_text(".user")
             visit.go("pending")
             assert sorted(row[0] for row in _cells(visit, "pods")) == waiting
@@ -280,7 +280,7 @@ def test_people_sign_in_with_a_token_and_see_what_they_may_list(chromium: Any) -
             assert ("n-hidden" in page.inner_text("body")) is (token == "admin")
             assert visit.violations() == []
             page.get_by_role("button", name="Sign out").click()
-            page.wait_for_selector("form", timeout=PATIENCE)
+            page.wait_for_selector("form", timeout=TIMEOUT_MS)
             visit.page.evaluate("location.hash = ''")
         assert page.evaluate("document.cookie + Object.keys(sessionStorage).join()") == ""
         visit.close()
@@ -297,11 +297,11 @@ def test_a_viewer_who_gets_rights_after_signing_in_tries_again_with_the_same_tok
         page.fill("input[type=password]", "nobody")
         page.keyboard.press("Enter")
         again = page.get_by_role("button", name="Try again")
-        again.wait_for(timeout=PATIENCE)
+        again.wait_for(timeout=TIMEOUT_MS)
         server.rights["nobody"] = frozenset({("pods", "shop")})
         clock.now += ANSWER_SECONDS + 1
         again.click()
-        page.wait_for_selector("main .panel", timeout=PATIENCE)
+        page.wait_for_selector("main .panel", timeout=TIMEOUT_MS)
         assert "nobody" in page.inner_text(".user")
         visit.close()
 
@@ -314,16 +314,16 @@ def test_five_thousand_nodes_are_filtered_and_opened(chromium: Any) -> None:
     with served(StagedSource(console_input(pool(), nodes))) as address:
         visit = Visit(chromium, address)
         page = visit.page
-        page.wait_for_function("() => document.querySelectorAll('a.box').length === 5000", timeout=PATIENCE)
+        page.wait_for_function("() => document.querySelectorAll('a.box').length === 5000", timeout=TIMEOUT_MS)
         visit.go("nodes")
-        page.wait_for_function("() => document.querySelectorAll('#nodes tbody tr').length === 5000", timeout=PATIENCE)
+        page.wait_for_function("() => document.querySelectorAll('#nodes tbody tr').length === 5000", timeout=TIMEOUT_MS)
         begun = monotonic()
         page.fill("input[type=search]", "node-4321")
-        page.wait_for_function("() => document.querySelectorAll('#nodes tbody tr').length === 1", timeout=PATIENCE)
+        page.wait_for_function("() => document.querySelectorAll('#nodes tbody tr').length === 1", timeout=TIMEOUT_MS)
         assert monotonic() - begun < USABLE_SECONDS
         begun = monotonic()
         page.locator("#nodes tbody a").click()
-        page.wait_for_selector(".facts", timeout=PATIENCE)
+        page.wait_for_selector(".facts", timeout=TIMEOUT_MS)
         assert monotonic() - begun < USABLE_SECONDS
         assert page.url.endswith("#/node/node-4321")
         assert visit.complaints == []

@@ -68,9 +68,7 @@ class NodePrices:
         return 0.0 if burstable_cpu is None else CpuSurplus.of_type(burstable_cpu, {}).price_per_hour(requests)
 
     def _burstable_cpu(self, pool: str, instance_type: str) -> BurstableCpu | None:
-        """What CPU beyond the baseline of the type costs; None if the type is unknown or not burstable, or surplus CPU is not
-        counted.
-        """
+        """What CPU beyond the baseline of the type costs; None if it is unknown, not burstable, or not counted."""
         index = self._indexes.get(pool)
         groups = index.named(instance_type) if index is not None else 0
         if index is None or not groups or not self._counts_cpu_surplus:

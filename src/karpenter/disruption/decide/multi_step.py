@@ -126,8 +126,7 @@ def _uids(of: Iterable[Pod]) -> set[str]:
 def _dependent_groups(
     removed: Sequence[Candidate], destinations: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
 ) -> list[list[Candidate]]:
-    """The nodes that go; those together that paid for the same new nodes, whose pods meet in one, or that took pods on the
-    way."""
+    """The nodes that go. Those that paid for the same new nodes, share one, or took pods on the way are together."""
     leader: dict[str, str] = {}
 
     def find(key: str) -> str:

@@ -45,8 +45,7 @@ def is_deletable(body: JsonDict) -> bool:
 
 
 def mark_deleted(resource: ServedResource, body: JsonDict, options: DeleteOptions, now: datetime) -> JsonDict:
-    """The object after a delete call, marked as being deleted. ``is_deletable`` of the result says whether it is removed at
-    once."""
+    """The object marked as being deleted. ``is_deletable`` of the result says whether it is removed at once."""
     asked = options.grace_period_seconds
     grace = _grace_seconds(body, asked) if resource.kind.name == "Pod" else 0
     meta = dict(body["metadata"])

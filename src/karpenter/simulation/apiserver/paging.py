@@ -15,8 +15,7 @@ from karpenter.simulation.apiserver.object_store import StoredEntry
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Part of a consistent list. ``continue_token`` continues it and is empty at the end, ``remaining_count`` is how much is
-    left."""
+    """Part of a consistent list. ``continue_token`` is empty at the end; ``remaining_count`` objects are left."""
 
     entries: tuple[StoredEntry, ...]
     version: int

@@ -190,8 +190,7 @@ _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimes
 
 
 def read_scale(entry: StoredEntry) -> JsonDict:
-    """The ``Scale`` view of an object. Raises ``NotFound`` for a kind without it, ``ServerUnavailable`` where replicas are
-    unset."""
+    """The ``Scale`` view of an object. Raises ``NotFound`` for a kind without it, ``ServerUnavailable`` without replicas."""
     _check_scalable(entry.resource)
     body = entry.decoded()
     if "replicas" not in (body.get("spec") or {}):

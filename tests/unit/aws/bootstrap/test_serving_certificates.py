@@ -31,7 +31,8 @@ from karpenter.providers.aws.bootstrap.certificate_approver import is_undecided,
 from karpenter.providers.aws.bootstrap.token_issuer import missing_prerequisites
 from karpenter.providers.aws.ec2_descriptions import InstanceInfo
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
-from support.ec2_instance_types import ManualClock
+from support.ec2_instance_types import START
+from support.manual_clock import ManualClock
 from support.node_class_environment import NodeClassEnvironment
 
 _INFO = InstanceInfo(
@@ -125,7 +126,7 @@ _BINDINGS = {
 
 def _missing(*left_out: str, info: dict[str, str] | None = {"kubeconfig": "x"}, prefix: str = "") -> tuple[str, ...]:  # noqa: B006
     async def main() -> tuple[str, ...]:
-        kube = MemoryKube(MemoryServer(ManualClock(), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
+        kube = MemoryKube(MemoryServer(ManualClock(START), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
         for name, (role, group) in _BINDINGS.items():
             if name not in left_out:
                 binding = ClusterRoleBinding(

@@ -21,7 +21,7 @@ from karpenter.providers.contract import LaunchFailed
 from support.builders import node_pool, wanted
 from support.fake_node_class_services import THROTTLED, UNAUTHORIZED
 from support.node_class_environment import REFERENCE, TYPES, NodeClassEnvironment
-from support.node_class_validation import TRIED, VALID, judged, tried, verdict
+from support.node_class_validation import TRIED, VALID, tried, validation_of, verdict
 
 CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instance-tenancy"
 
@@ -29,7 +29,7 @@ CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instan
 async def test_every_call_of_a_launch_has_a_dry_run_and_no_resources_are_left() -> None:
     """AWS-115 to AWS-119, AWS-128, AWS-446, AWS-721; K15-A97: reboots are not included."""
     environment = NodeClassEnvironment().with_resources()
-    assert await judged(environment, tags={"team": "a"}) == VALID
+    assert await validation_of(environment, tags={"team": "a"}) == VALID
     assert tried(environment) == ["CreateLaunchTemplate", "CreateFleet", "RunInstances"]
     ((name, data, own),) = environment.ec2.asked("CreateLaunchTemplate")
     assert environment.ec2.templates == []
@@ -78,7 +78,7 @@ async def test_dry_runs_carry_the_tags_of_a_launch_for_the_pool_with_the_most_to
     large = replace(large, spec=replace(large.spec, template=template))
     for stored in (small, large):
         await environment.kube.create(NODE_POOL, stored)
-    assert await judged(environment) == VALID
+    assert await validation_of(environment) == VALID
     (fleet, *_) = environment.ec2.asked("CreateFleet")
     assert {tag_map(specification.tags)["karpenter.sh/nodepool"] for specification in fleet.tag_specifications} == {
         "large"
@@ -102,7 +102,7 @@ async def test_a_leftover_launch_template_is_used_and_deleted() -> None:
     """AWS-115, its Beyond: equal data gives an equal name, so the next run deletes it."""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("DeleteLaunchTemplate", THROTTLED)
-    assert await judged(environment) == VALID
+    assert await validation_of(environment) == VALID
     assert len(environment.ec2.templates) == 1
     environment.ec2.refuse("DeleteLaunchTemplate", None)
     environment.clock.advance(minutes=30)
@@ -115,7 +115,7 @@ async def test_without_a_launch_template_the_other_permissions_are_still_checked
     """AWS-116, its Beyond: one missing permission does not hide another."""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("CreateLaunchTemplate", UNAUTHORIZED)
-    assert await judged(environment) == ("False", "CreateLaunchTemplateAuthCheckFailed")
+    assert await validation_of(environment) == ("False", "CreateLaunchTemplateAuthCheckFailed")
     (trial,) = environment.ec2.asked("RunInstances")
     assert trial.template is None
     assert trial.data.image_id == "ami-1"
@@ -127,7 +127,7 @@ async def test_without_a_launch_template_the_other_permissions_are_still_checked
 async def test_dry_runs_leave_out_the_batch_tag_like_launches() -> None:
     """E25: an organization can restrict tag keys."""
     environment = NodeClassEnvironment(launch_batch_tag=False).with_resources()
-    assert await judged(environment) == VALID
+    assert await validation_of(environment) == VALID
     (fleet,) = environment.ec2.asked("CreateFleet")
     keys = {key for specification in fleet.tag_specifications for key in tag_map(specification.tags)}
     assert "karpenter.k8s.aws/launch-batch" not in keys
@@ -137,7 +137,7 @@ async def test_a_missing_permission_is_reported_and_not_checked_again_until_the_
     """AWS-T093, AWS-109, AWS-126"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refuse("CreateFleet", UNAUTHORIZED)
-    assert await judged(environment) == ("False", "CreateFleetAuthCheckFailed")
+    assert await validation_of(environment) == ("False", "CreateFleetAuthCheckFailed")
     message = await environment.message("ValidationSucceeded")
     assert message.startswith(
         "Controller isn't authorized to call ec2:CreateFleet: no policy allows it: UnauthorizedOperation"
@@ -159,7 +159,7 @@ async def test_dry_runs_are_repeated_after_about_half_an_hour(random_value: floa
     environment.made = environment.restarted()
     environment = environment.with_resources()
     environment.ec2.refuse("CreateFleet", UNAUTHORIZED)
-    await judged(environment)
+    await validation_of(environment)
     environment.ec2.refuse("CreateFleet", None)
     environment.clock.advance(minutes=minutes - 1)
     await environment.reconcile()
@@ -174,7 +174,7 @@ async def test_one_missing_permission_does_not_hide_another() -> None:
     environment = NodeClassEnvironment().with_resources()
     for call in TRIED:
         environment.ec2.refuse(call, UNAUTHORIZED)
-    assert await judged(environment) == ("False", "CreateLaunchTemplateAuthCheckFailed")
+    assert await validation_of(environment) == ("False", "CreateLaunchTemplateAuthCheckFailed")
     message = await environment.message("ValidationSucceeded")
     assert all(f"ec2:{call}" in message for call in TRIED)
 
@@ -183,7 +183,7 @@ async def test_one_valid_subnet_is_enough() -> None:
     """AWS-T094"""
     environment = NodeClassEnvironment().with_resources()
     environment.ec2.refusals["RunInstances"] = lambda trial: UNAUTHORIZED if trial.subnet_id == "subnet-b" else None
-    assert await judged(environment) == VALID
+    assert await validation_of(environment) == VALID
     assert [trial.subnet_id for trial in environment.ec2.asked("RunInstances")] == ["subnet-b", "subnet-a"]
 
 
@@ -192,7 +192,7 @@ async def test_the_error_of_the_first_subnet_is_reported_if_all_fail() -> None:
     environment = NodeClassEnvironment().with_resources()
     other = AwsError("InvalidSubnetID.NotFound", "gone", status=400)
     environment.ec2.refusals["RunInstances"] = lambda trial: UNAUTHORIZED if trial.subnet_id == "subnet-b" else other
-    assert await judged(environment) == ("False", "RunInstancesAuthCheckFailed")
+    assert await validation_of(environment) == ("False", "RunInstancesAuthCheckFailed")
 
 
 NO_PROFILE = AwsError(
@@ -231,7 +231,7 @@ async def test_a_missing_instance_profile_of_the_user_is_reported_and_retried() 
 async def test_throttling_does_not_change_the_validation(call: str) -> None:
     """AWS-T096"""
     environment = NodeClassEnvironment().with_resources()
-    await judged(environment)
+    await validation_of(environment)
     await environment.change({"userData": "echo"})
     environment.ec2.refuse(call, THROTTLED)
     assert await environment.reconcile() == 5
@@ -259,7 +259,7 @@ async def test_a_fleet_refused_for_its_launch_template_is_no_missing_permission(
     environment.ec2.refuse(
         "CreateFleet", AwsError("InvalidLaunchTemplateName.NotFoundException", "no such", status=400)
     )
-    assert await judged(environment) == VALID
+    assert await validation_of(environment) == VALID
     assert await environment.message("ValidationSucceeded") == (
         "dry runs that prove nothing: ec2:CreateFleet (InvalidLaunchTemplateName.NotFoundException)"
     )
@@ -271,7 +271,7 @@ async def test_a_fleet_refused_for_its_launch_template_is_no_missing_permission(
 async def test_with_dry_runs_off_a_class_is_valid_without_any() -> None:
     """AWS-T104, AWS-110"""
     environment = NodeClassEnvironment(disable_dry_run=True).with_resources()
-    assert await judged(environment) == VALID
+    assert await validation_of(environment) == VALID
     assert tried(environment) == []
 
 
@@ -280,7 +280,7 @@ async def test_user_data_that_ec2_would_refuse_is_reported(size: int, expected: 
     """AWS-T237, AWS-115"""
     environment = NodeClassEnvironment().with_resources()
     environment.user_data = b64encode(b"x" * size).decode()
-    assert await judged(environment) == expected
+    assert await validation_of(environment) == expected
 
 
 async def test_an_error_of_the_launch_template_data_is_reported_unchanged() -> None:
@@ -290,21 +290,21 @@ async def test_an_error_of_the_launch_template_data_is_reported_unchanged() -> N
         raise LaunchFailed("InvalidUserData", "userData: is not TOML")
 
     environment.template_data = refusing  # type: ignore[method-assign]
-    assert await judged(environment) == ("False", "InvalidUserData")
+    assert await validation_of(environment) == ("False", "InvalidUserData")
     assert await environment.message("ValidationSucceeded") == "userData: is not TOML"
 
 
 async def test_images_without_a_compatible_type_are_reported() -> None:
     environment = NodeClassEnvironment().with_resources()
     environment.types = tuple(instance_type for instance_type in TYPES if instance_type.name == "m6g.large")
-    assert await judged(environment) == ("False", "NoCompatibleInstanceTypes")
+    assert await validation_of(environment) == ("False", "NoCompatibleInstanceTypes")
     assert await environment.message("ValidationSucceeded") == "no instance type fits the images of the class (ami-1)"
 
 
 async def test_writing_the_hash_of_a_class_causes_no_further_dry_runs() -> None:
     """AWS-109: the first reconcile writes it."""
     environment = NodeClassEnvironment().with_resources()
-    await judged(environment)
+    await validation_of(environment)
     await environment.kube.patch(EC2_NODE_CLASS, "default", {"metadata": {"annotations": {"mine": "1"}}})
     before = len(tried(environment))
     await environment.reconcile()
@@ -314,11 +314,11 @@ async def test_writing_the_hash_of_a_class_causes_no_further_dry_runs() -> None:
 async def test_a_recreated_class_has_dry_runs_again() -> None:
     """AWS-124"""
     environment = NodeClassEnvironment(isolated_vpc=True).with_resources()
-    await judged(environment, role=None, instance_profile="mine")
+    await validation_of(environment, role=None, instance_profile="mine")
     before = len(tried(environment))
     await environment.kube.delete(EC2_NODE_CLASS, "default")
     await environment.reconcile()
-    await judged(environment, role=None, instance_profile="mine")
+    await validation_of(environment, role=None, instance_profile="mine")
     assert len(tried(environment)) == 2 * before
 
 
@@ -415,7 +415,7 @@ async def test_node_pools_are_read_from_the_cluster_view() -> None:
     environment = NodeClassEnvironment().with_resources()
     stored = on_demand(of_type("c5.xlarge"))
     await environment.kube.create(NODE_POOL, type(stored)(metadata=ObjectMeta(name="np"), spec=stored.spec))
-    await judged(environment)
+    await validation_of(environment)
     (fleet,) = environment.ec2.asked("CreateFleet")
     assert {override.instance_type for override in fleet.launch_template_configs[0].overrides} == {"c5.xlarge"}
 

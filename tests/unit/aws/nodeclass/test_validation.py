@@ -13,7 +13,7 @@ from karpenter.providers.aws.nodeclass.nodeclass_controller import NodeClassReco
 from karpenter.providers.aws.nodeclass.nodeclass_hash import HASH_ANNOTATION
 from support.fake_node_class_services import THROTTLED
 from support.node_class_environment import NodeClassEnvironment
-from support.node_class_validation import VALID, judged, tried, verdict
+from support.node_class_validation import VALID, tried, validation_of, verdict
 
 CAPACITY_TYPE, TENANCY = "karpenter.sh/capacity-type", "karpenter.k8s.aws/instance-tenancy"
 
@@ -67,7 +67,7 @@ async def test_kubelet_settings_are_validated(spec: dict[str, Any], gate: bool, 
     API-S171, API-S172, API-S173: by family, for an unknown field, and for an expression while the gate is off.
     """
     environment = NodeClassEnvironment(kubelet_expressions=gate).with_resources()
-    assert await judged(environment, **spec) == (("False", reason) if reason else VALID)
+    assert await validation_of(environment, **spec) == (("False", reason) if reason else VALID)
     assert bool(tried(environment)) is not bool(reason)
 
 
@@ -121,7 +121,7 @@ async def test_a_changed_annotation_is_validated_again() -> None:
 async def test_the_message_names_the_field() -> None:
     """AWS-T097, AWS-108"""
     environment = NodeClassEnvironment().with_resources()
-    await judged(environment, kubelet={"evictionSoft": {"memory.available": "5%"}})
+    await validation_of(environment, kubelet={"evictionSoft": {"memory.available": "5%"}})
     assert await environment.message("ValidationSucceeded") == (
         "spec.kubelet.evictionSoft[memory.available]: has no evictionSoftGracePeriod"
     )
@@ -138,7 +138,7 @@ async def test_expressions_wait_until_types_are_known() -> None:
     """AWS-107"""
     environment = NodeClassEnvironment(kubelet_expressions=True).with_resources()
     environment.facts = ()
-    assert await judged(environment, kubelet={"maxPods": "vcpus * 10"}) == ("Unknown", "AwaitingReconciliation")
+    assert await validation_of(environment, kubelet={"maxPods": "vcpus * 10"}) == ("Unknown", "AwaitingReconciliation")
     assert tried(environment) == []
 
 
@@ -165,7 +165,7 @@ async def test_only_al2023_needs_the_service_cidr() -> None:
     """AWS-100"""
     environment = NodeClassEnvironment().with_resources()
     environment.cidr_error = AwsError("AccessDeniedException", "no", status=403)
-    assert await judged(environment, ami_family="Bottlerocket") == VALID
+    assert await validation_of(environment, ami_family="Bottlerocket") == VALID
 
 
 async def test_validation_waits_for_unknown_dependencies() -> None:

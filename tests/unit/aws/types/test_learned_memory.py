@@ -18,14 +18,15 @@ from karpenter.providers.aws.instancetype.nodeclass_terms import image_set
 from karpenter.providers.aws.nodeclass.ami_selection import ami_for
 from support.ec2_instance_types import (
     PLAIN,
+    START,
     FakeRegion,
     InstanceTypeFixture,
-    ManualClock,
     ami,
     instance_type_fixture,
     of_kubelet,
     of_status,
 )
+from support.manual_clock import ManualClock
 
 MIB = 2**20
 
@@ -111,7 +112,7 @@ async def test_an_implausible_memory_value_is_ignored(memory: str) -> None:
 
 def test_a_value_without_confirmation_expires() -> None:
     """AWS-316: sixty days, counted from the last confirmation."""
-    clock = ManualClock()
+    clock = ManualClock(START)
     memory = DiscoveredCapacity(clock)
     memory.record("m5.large", "set", 1000)
     clock.time += DISCOVERED_CAPACITY_TTL / 2
@@ -124,7 +125,7 @@ def test_a_value_without_confirmation_expires() -> None:
 
 def test_learned_memory_survives_a_restart() -> None:
     """AWS-318 Beyond."""
-    clock = ManualClock()
+    clock = ManualClock(START)
     memory, other = DiscoveredCapacity(clock), DiscoveredCapacity(clock)
     memory.record("m5.large", "set", 1000)
     memory.record("c5.large", "set", 500)
@@ -138,7 +139,7 @@ def test_learned_memory_survives_a_restart() -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b'[["m5.large"]]', b'[["m5.large","set","much","2026-01-01T00:00:00Z"]]'])
 def test_an_invalid_record_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        DiscoveredCapacity(ManualClock()).load(text)
+        DiscoveredCapacity(ManualClock(START)).load(text)
 
 
 def test_the_name_of_a_set_of_images_does_not_depend_on_their_order() -> None:

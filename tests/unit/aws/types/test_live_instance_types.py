@@ -16,17 +16,8 @@ from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_settings import AwsSettings
 from karpenter.providers.aws.live_instance_types import AnswerCache, LiveInstanceTypes, load_live_instance_types
 from karpenter.providers.contract import ProviderError
-from support.ec2_instance_types import (
-    PLAIN,
-    A,
-    B,
-    FakeRegion,
-    InstanceTypeFixture,
-    ManualClock,
-    of_kubelet,
-    product,
-    spot,
-)
+from support.ec2_instance_types import PLAIN, START, A, B, FakeRegion, InstanceTypeFixture, of_kubelet, product, spot
+from support.manual_clock import ManualClock
 
 _DENIED = AwsError("UnauthorizedOperation", "no", "DescribeInstanceTypes")
 
@@ -60,7 +51,7 @@ def _region(price: float = 0.2) -> FakeRegion:
 
 
 async def _load(connection: Connection, cache: AnswerCache, clock: ManualClock | None = None) -> LiveInstanceTypes:
-    return await load_live_instance_types(connection, AwsSettings("shop"), cache, clock or ManualClock())
+    return await load_live_instance_types(connection, AwsSettings("shop"), cache, clock or ManualClock(START))
 
 
 def _prices(live: LiveInstanceTypes, name: str = "m5.large") -> dict[tuple[str, str], float]:
@@ -115,7 +106,7 @@ async def test_answers_are_cached_for_half_an_hour(
     tmp_path: Path, minutes: int, account: str, region: str, expected: float
 ) -> None:
     """AWS-366: a command uses the cached answers of another command."""
-    cache, clock = AnswerCache(tmp_path), ManualClock()
+    cache, clock = AnswerCache(tmp_path), ManualClock(START)
     first = await _load(Connection(_region(0.2)), cache, clock)
     clock.advance(minutes=minutes)
     second = await _load(Connection(_region(0.3), region, account), cache, clock)

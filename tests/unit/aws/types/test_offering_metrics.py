@@ -11,8 +11,9 @@ from karpenter.providers.aws.instancetype.offering_metrics import (
     offering_samples,
 )
 from support.builders import node_pool
-from support.ec2_instance_types import PLAIN, A, B, ManualClock, instance_type_fixture, of_status, subnets
+from support.ec2_instance_types import PLAIN, START, A, B, instance_type_fixture, of_status, subnets
 from support.instance_type_queries import reservation
+from support.manual_clock import ManualClock
 
 OFFERING = "karpenter_cloudprovider_instance_type_offering_"
 
@@ -93,7 +94,7 @@ def test_metrics_are_computed_at_a_scrape_and_once_per_change() -> None:
 
 def test_unavailable_offerings_are_counted() -> None:
     """8.3 Beyond, AWS-283 Beyond."""
-    memory = UnavailableOfferings(ManualClock())
+    memory = UnavailableOfferings(ManualClock(START))
     registry = MetricsRegistry()
     shown = OfferingMetrics(registry, memory.unavailable_offerings)
     memory.mark_unavailable(OfferingKey("spot", "m5.large", A), "InsufficientInstanceCapacity")

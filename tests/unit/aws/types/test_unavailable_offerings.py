@@ -10,7 +10,8 @@ from karpenter.providers.aws.instancetype.ec2_offerings import (
     ReservationAvailability,
     UnavailableOfferings,
 )
-from support.ec2_instance_types import ManualClock
+from support.ec2_instance_types import START
+from support.manual_clock import ManualClock
 
 ICE = "InsufficientInstanceCapacity"
 SPOT = OfferingKey("spot", "m5.large", "zone-a")
@@ -20,7 +21,7 @@ class Launches:
     """``UnavailableOfferings`` with a clock."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(START)
         self.memory = UnavailableOfferings(self.clock)
 
     def minutes_away(self, offering: OfferingKey = SPOT, reason: str = ICE) -> int:
@@ -166,7 +167,7 @@ def test_the_log_names_the_unavailable_offering_and_the_reason() -> None:
 
 def test_the_count_of_a_reservation_follows_launches_and_terminations() -> None:
     """AWS-T600."""
-    units = ReservationAvailability(ManualClock())
+    units = ReservationAvailability(ManualClock(START))
     units.set_available_count("cr-1", 5)
     units.mark_launched("cr-1")
     units.mark_launched("cr-1")
@@ -176,7 +177,7 @@ def test_the_count_of_a_reservation_follows_launches_and_terminations() -> None:
 
 def test_a_refused_reservation_is_full_until_ec2_is_read_again() -> None:
     """AWS-T601."""
-    units = ReservationAvailability(ManualClock())
+    units = ReservationAvailability(ManualClock(START))
     units.set_available_count("cr-1", 5)
     units.mark_exhausted("cr-1")
     assert units.available_count("cr-1") == 0
@@ -186,7 +187,7 @@ def test_a_refused_reservation_is_full_until_ec2_is_read_again() -> None:
 
 def test_an_unknown_reservation_is_full() -> None:
     """AWS-600."""
-    clock = ManualClock()
+    clock = ManualClock(START)
     units = ReservationAvailability(clock)
     units.mark_terminated("cr-1")
     units.mark_launched("cr-1")

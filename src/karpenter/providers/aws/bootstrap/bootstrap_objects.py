@@ -32,9 +32,7 @@ class ClusterRoleBinding(Wire, frozen=True, kw_only=True):
 
 
 class SigningRequestSpec(Wire, frozen=True, kw_only=True):
-    """What is to be signed. ``request`` is base64 of PEM. The API server sets ``username`` and ``groups`` to those of the
-    requester.
-    """
+    """What is to be signed. ``request`` is base64 of PEM. The API server sets ``username`` and ``groups``: the requester's."""
 
     request: str = ""
     signer_name: str = ""

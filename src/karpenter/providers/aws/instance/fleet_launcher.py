@@ -4,8 +4,8 @@
 has an identity, the *batch*. Claims, requests and instances carry it, so it survives this process:
 
 1. Claims whose plans are equal and that come within a short window make a batch. The window stays open while launches of other
-   claims are known to come (``expected_launches``). Its id follows from their uids and from the
-   batches they took part in before (``launch_batches.batch_id``).
+   claims are known to come (``expected_launches``). Its id follows from their uids and from the batches they took part in before
+   (``launch_batches.batch_id``).
 2. The id is written on every claim of the batch (annotation ``karpenter.k8s.aws/launch-batch``) against the version we read. A
    claim that was deleted or joined another batch drops out here. Only claims that carry the id are bought for.
 3. The id is the request's client token and a tag of its instances. For a repeated request EC2 returns the first response, or

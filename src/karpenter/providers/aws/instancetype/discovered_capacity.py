@@ -64,8 +64,9 @@ class DiscoveredCapacity:
         return entry.memory_bytes if entry is not None and entry.until > self._clock.now() else None
 
     def record(self, instance_type: str, images: str, memory_bytes: int) -> bool:
-        """Record the memory of a node; returns whether the known value changed. A larger value is ignored, an equal one confirms
-        it.
+        """Record the memory of a node; returns whether the known value changed.
+
+        A larger value is ignored, an equal one confirms the known one.
         """
         current = self.memory_bytes(instance_type, images)
         if memory_bytes <= 0 or (current is not None and memory_bytes > current):

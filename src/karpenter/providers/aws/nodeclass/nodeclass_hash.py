@@ -1,4 +1,4 @@
-"""The hash of a node class, by which an instance shows whether it was made as the class says now (AWS-570, AWS-571, API §12.2).
+"""The hash of a node class: it differs where an instance was launched with other settings than the present (AWS-570, API §12.2).
 
 The hash covers what goes into the instance and cannot be compared otherwise. What selectors find is compared by what they find
 (`nodeclass_drift`). Lists are sets, what is absent equals what is empty; the kubelet's settings count as the text of their JSON.
@@ -172,7 +172,7 @@ class NodeClassHashStamper:
         _log.info("took over nodeclaims stamped by another version", **fields)
 
     async def _stamp_claim(self, claim: NodeClaim, annotations: Mapping[str, str]) -> None:
-        """Against the version that was judged: a claim that has just drifted must not lose the hash it drifted by."""
+        """Patch the resource version that was checked, so that a claim that has just drifted keeps its old hash."""
         drifted = conditions.is_true(claim.status.conditions, "Drifted")
         changed = {HASH_VERSION_ANNOTATION: HASH_VERSION} if drifted else annotations
         meta = claim.metadata

@@ -224,8 +224,7 @@ _Job = tuple[Callable[[], object], "Future[object]"]
 
 
 class DaemonThreadPool:
-    """Runs blocking functions, ``max_threads`` at a time, in the order they came. Threads are made when first needed, and
-    kept."""
+    """Runs blocking functions, ``max_threads`` at a time, in the order they came. Threads are created when needed, and kept."""
 
     def __init__(self, max_threads: int, name: str) -> None:
         self._max_threads = max_threads
@@ -233,8 +232,7 @@ class DaemonThreadPool:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread_count = 0
-        #: Work accepted and not done yet. It is decremented before the caller gets the result, so the caller's next work finds a
-        #: thread.
+        #: Work accepted and not done yet. Decremented before the caller gets the result, so its next work finds a thread.
         self._unfinished = 0
         self._closed = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from karpenter.api import kinds
 from karpenter.api.apps import DaemonSet, SelectorWorkload
@@ -102,6 +103,7 @@ class ClusterObjects:
 
     ``problems`` are lines about objects that cannot be used, ``notices`` about what is probably not meant; those that are about
     a field of an object in a file are also in ``located_problems`` and ``located_notices``.
+    ``heartbeats``: when kubelets reported last, of the Nodes of files.
     ``from_cluster``: from a running cluster, where not everything wrong is the user's to mend.
     ``plans_gangs``: gangs get places as a whole or not at all.
     ``includes_untried_pods``: pods that the scheduler has not tried yet wait with their siblings (``--include-untried-pods``).
@@ -139,6 +141,7 @@ class ClusterObjects:
     notices: list[str] = field(default_factory=list)
     located_problems: list[LocatedFinding] = field(default_factory=list)
     located_notices: list[LocatedFinding] = field(default_factory=list)
+    heartbeats: list[datetime] = field(default_factory=list)
     from_cluster: bool = False
     plans_gangs: bool = False
     includes_untried_pods: bool = False

@@ -115,6 +115,11 @@ def short_resource_name(resource: str) -> str:
     return resource.rpartition("/")[2]
 
 
+def ratio_text(ratio: float | None) -> str:
+    """A ratio in a table; a dash where there is none."""
+    return "\N{EN DASH}" if ratio is None else f"{ratio:.3f}"
+
+
 def names_text(names: Sequence[str], shown: int = _SHOWN_NAMES) -> str:
     """The first few names, and how many more there are."""
     rest = len(names) - shown

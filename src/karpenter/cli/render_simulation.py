@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TextIO
 
-from karpenter.cli.render_common import Json, WidePage, names_text
+from karpenter.cli.render_common import Json, WidePage, names_text, ratio_text
 from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.simulate_runner import SimulationResult
 from karpenter.model.texts import count_text, days_text
@@ -170,7 +170,7 @@ _FIGURES: tuple[Figure, ...] = (
     ("cost", lambda r: f"${r.cost_usd:,.2f}"),
     ("cost per month", lambda r: f"${r.cost_per_month:,.0f}"),
     ("lower bound", lambda r: f"${r.bound_usd:,.2f}"),
-    ("cost / lower bound", lambda r: f"{r.bound_ratio:.3f}"),
+    ("cost / lower bound", lambda r: ratio_text(r.bound_ratio)),
     *map(_gap_figure, GAP_PARTS),
     ("node-hours", lambda r: f"{r.node_hours:,.1f}"),
     ("nodes launched, most at once", lambda r: f"{r.launched_nodes}, {r.peak_nodes}"),

@@ -8,7 +8,7 @@ from typing import TextIO
 import msgspec
 import yaml
 
-from karpenter.cli.render_common import Json, WidePage
+from karpenter.cli.render_common import Json, WidePage, ratio_text
 from karpenter.cli.render_sections import Section, estimate_document, sections_markdown, with_confidence, write_sections
 from karpenter.cli.tune_runner import TuneResult
 from karpenter.model.texts import count_text, days_text
@@ -96,7 +96,7 @@ def _figures_row(figures: CandidateFigures) -> tuple[str, ...]:
         with_confidence(f"${figures.usd_per_month.mean:,.1f}", figures.usd_per_month),
         with_confidence(f"{figures.restarts_per_day.mean:,.1f}", figures.restarts_per_day),
         f"{figures.wait_p95_seconds:.0f}s",
-        f"{figures.bound_ratio:.3f}",
+        ratio_text(figures.bound_ratio),
     )
 
 
@@ -116,7 +116,7 @@ def _candidate_document(result: TuneResult, figures: CandidateFigures, front: se
         "onFront": candidate.number in front,
         "usdPerMonth": estimate_document(figures.usd_per_month),
         "restartsPerDay": estimate_document(figures.restarts_per_day),
-        "costOverBound": round(figures.bound_ratio, 3),
+        "costOverBound": None if figures.bound_ratio is None else round(figures.bound_ratio, 3),
         "waitP95Seconds": round(figures.wait_p95_seconds, 3),
         "stillWaiting": figures.still_waiting,
         "nodePoolsFile": candidate.values.get(POOLS),

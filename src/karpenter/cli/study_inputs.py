@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.simulate_options import CLUSTER_DAYS, StudySource
-from karpenter.cli.study_start_notes import start_notes
+from karpenter.cli.study_start_notes import age_note, start_notes
 from karpenter.cli.terminal import WrongInput, print_error
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
@@ -39,7 +40,13 @@ from karpenter.simulator.cluster_workload import (
 from karpenter.simulator.cost_bound import BoundSupply, CostBound, cost_bound
 from karpenter.simulator.policy import Policy
 from karpenter.simulator.price_drift import price_changes, priced_types
-from karpenter.simulator.scenario_file import Scenario, read_scenario, read_world, scenario_workload
+from karpenter.simulator.scenario_file import (
+    Scenario,
+    check_topology_keys,
+    read_scenario,
+    read_world,
+    scenario_workload,
+)
 from karpenter.simulator.simulation_run import Study
 from karpenter.simulator.starting_cluster import (
     FoundCluster,
@@ -47,6 +54,7 @@ from karpenter.simulator.starting_cluster import (
     StudyCloud,
     latest_time,
     starting_cluster,
+    times_in,
 )
 from karpenter.simulator.trace_file import TraceWindow, read_trace
 from karpenter.simulator.workload import Workload, WorkloadError
@@ -55,6 +63,15 @@ from karpenter.state.pod_volumes import ClusterVolumes
 
 _NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
 _CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
+_LABELS_OF_ALL_NODES = {
+    labels.HOSTNAME,
+    labels.NODE_POOL,
+    labels.INSTANCE_TYPE,
+    labels.CAPACITY_TYPE,
+    labels.ZONE,
+    labels.ARCH,
+    labels.OS,
+}
 T = TypeVar("T", DaemonSet, Namespace)
 
 
@@ -104,8 +121,23 @@ def read_inputs(source: StudySource, seeds: Sequence[int], settings: Settings) -
     scenario = read_scenario(source.scenario) if source.scenario else None
     world = _world(source, scenario)
     market = _read_market(source, settings)
+    if scenario is not None:
+        check_topology_keys(scenario, _node_labels(market))
     workloads = _workloads(source, scenario, market, seeds)
     return StudyInputs(market, workloads, _bounds(workloads, market, world), world)
+
+
+def _node_labels(market: StudyMarket) -> frozenset[str]:
+    """The labels that nodes of the study may have: of all nodes, of what is sold, and of NodePools."""
+    described = [each.requirements for each in market.types]
+    described += [offering.requirements for each in market.types for offering in each.offerings]
+    sold = {key for each in described for key, entry in each.items() if entry.complement or entry.values}
+    templates = [pool.spec.template for pool in market.pools]
+    of_pools = {key for each in templates for key in each.metadata.labels}
+    of_pools |= {
+        entry.key for each in templates for entry in each.spec.requirements if entry.operator != "DoesNotExist"
+    }
+    return frozenset(_LABELS_OF_ALL_NODES | {labels.normalise(key) for key in sold | of_pools})
 
 
 def with_node_pools(inputs: StudyInputs, source: StudySource, settings: Settings) -> StudyInputs:
@@ -203,15 +235,25 @@ def _starting_cluster(source: StudySource, objects: ClusterObjects, cloud: Study
     """The nodes that were read; none for traces and scenarios, whose pods do not run on them."""
     if source.trace is not None or source.scenario:
         return StartingCluster()
-    last = None if source.from_cluster else latest_time(objects.nodes, objects.claims, objects.pods)
+    now = datetime.now(UTC)
+    taken_at = now if source.from_cluster else _file_time(objects, now)
     found = FoundCluster(
         objects.nodes,
         objects.claims,
         objects.pods,
         frozenset((each.metadata.namespace, each.metadata.name) for each in objects.daemon_sets),
-        last or datetime.now(UTC),
+        taken_at,
     )
     return starting_cluster(found, cloud, BEGIN_WITH_NODES)
+
+
+def _file_time(objects: ClusterObjects, now: datetime) -> datetime:
+    """When a file was made, as far as it tells. Prints what it tells where nodes have an age."""
+    times = chain(times_in(objects.nodes, objects.claims, objects.pods), objects.heartbeats)
+    latest = latest_time(times, now)
+    if latest is not None and objects.nodes:
+        print_error(age_note(latest))
+    return latest or now
 
 
 def _namespaces(objects: ClusterObjects) -> tuple[Namespace, ...]:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from karpenter.cli.render_common import names_text
-from karpenter.model import labels
 from karpenter.model.texts import count_text
-from karpenter.simulator.starting_cluster import AbsenceReason, StartingCluster, UnmanagedReason
+from karpenter.simulator.starting_cluster import MENDS, AbsenceReason, StartingCluster, UnmanagedReason
 
 _STAY = "they take pods, stay, and are not in the bill"
-#: How to mend what keeps a node from being an instance of the study; nothing is wrong with nodes of other owners.
-_MENDS = {
-    UnmanagedReason.NO_NODE_POOL: "their NodePool is not in the input; add it",
-    UnmanagedReason.NO_NODE_CLAIM: "they have no NodeClaim in the input; add it (kubectl get nodeclaims -o yaml)",
-    UnmanagedReason.UNKNOWN_TYPE: "the study does not know their instance types; give --instance-types",
-    UnmanagedReason.NOT_SOLD: "the study does not sell their instance types in their zones and capacity types; give --region or "
-    "--instance-types",
-}
 _ABSENT = {
     AbsenceReason.BEING_DELETED: (
         "node",
@@ -32,13 +24,19 @@ def start_notes(starting: StartingCluster) -> Iterator[str]:
     """One line for each kind of treatment."""
     by_reason: defaultdict[UnmanagedReason, list[str]] = defaultdict(list)
     for node in starting.unmanaged:
-        by_reason[node.reason].append(_node_text(node.node.metadata.name, node.node.metadata.labels, node.reason))
-    for reason, mend in _MENDS.items():
+        by_reason[node.reason].append(node.text)
+    for reason, mend in MENDS.items():
         if reason in by_reason:
             yield f"{_counted(by_reason[reason], 'node')}: {mend}; until then {_STAY}"
     yield from _absences(starting)
     if starting.not_ready:
         yield f"{_counted(starting.not_ready, 'node')}: not ready; the study begins with them as if they were"
+    if starting.of_unknown_nodes:
+        names = [f"{namespace}/{name}" for namespace, name in starting.of_unknown_nodes]
+        yield (
+            f"{_counted(names, 'pod')}: their nodes are not in the input; they wait for a node; "
+            "add the nodes (kubectl get nodes -o yaml)"
+        )
     if starting.lost_daemon_sets:
         names = [f"{namespace}/{name}" for namespace, name in starting.lost_daemon_sets]
         yield (
@@ -47,24 +45,16 @@ def start_notes(starting: StartingCluster) -> Iterator[str]:
         )
 
 
+def age_note(taken_at: datetime) -> str:
+    """As of when the ages in a file count."""
+    return f"ages are as of {taken_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, the latest time in the input"
+
+
 def _absences(starting: StartingCluster) -> Iterator[str]:
     for reason, (noun, text) in _ABSENT.items():
         names = [absent.name for absent in starting.absent if absent.reason is reason]
         if names:
             yield f"{_counted(names, noun)}: {text}"
-
-
-def _node_text(name: str, node_labels: Mapping[str, str], reason: UnmanagedReason) -> str:
-    """The name of a node, and what of its labels is in the way."""
-    kind = node_labels.get(labels.INSTANCE_TYPE, "no instance type")
-    match reason:
-        case UnmanagedReason.UNKNOWN_TYPE:
-            return f"{name} ({kind})"
-        case UnmanagedReason.NOT_SOLD:
-            place = node_labels.get(labels.CAPACITY_TYPE, ""), node_labels.get(labels.ZONE, "")
-            return f"{name} ({' '.join((kind, *place))})"
-        case _:
-            return name
 
 
 def _counted(names: Sequence[str], noun: str) -> str:

@@ -31,12 +31,13 @@ from karpenter.api.scheduling_constraints import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
 )
-from karpenter.model import labels, pods
+from karpenter.model import pods
 from karpenter.model import resources as res
 from karpenter.model.pod_defaults import SYSTEM_PRIORITIES
 from karpenter.model.quantity import QuantityError
 from karpenter.model.requirements import Requirements, requirements_to_wire
 from karpenter.simulator.load_generators import DAY, STEP, DailyWave, OfficeHours
+from karpenter.simulator.starting_objects import labels_without_kwok
 from karpenter.simulator.workload import (
     MONDAY,
     PodLife,
@@ -51,7 +52,6 @@ from karpenter.state.pod_volumes import ClusterVolumes
 
 _OTHER_CHARACTERS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 32
-_OF_KWOK = "kwok"
 #: When a study begins that has nodes from the start, in seconds since Monday, midnight.
 _BEGIN_SECONDS = 8 * 3600 + STEP
 BEGIN_WITH_NODES = MONDAY + timedelta(seconds=_BEGIN_SECONDS)
@@ -102,12 +102,12 @@ def cluster_workload(found: ClusterPods, pattern: LoadPattern, seed: int, days: 
         name = f"{_name_prefix(replicas[0])}-{number}"
         present = [_replica(name, pod, found) for pod in replicas]
         if pattern is LoadPattern.STEADY or len(present) == 1:
-            lives += _staying(name, present)
+            lives += _steady_lives(name, present)
         elif found.running is None:
-            lives += [life for life, _ in _placed_lives(name, present, pattern, (seed, duration))]
+            lives += [life for life, _ in _placed_lives(name, present, pattern, seed, duration)]
         else:
-            placed = _placed_lives(name, present, pattern, (seed, _BEGIN_SECONDS + duration))
-            lives += _lives_from_now(name, present, placed)
+            placed = _placed_lives(name, present, pattern, seed, _BEGIN_SECONDS + duration)
+            lives += _lives_after_start(name, present, placed)
     workload = ordered_workload("cluster", lives, duration)
     return workload if found.running is None else replace(workload, begins=BEGIN_WITH_NODES)
 
@@ -117,13 +117,14 @@ def _replica(name: str, pod: Pod, found: ClusterPods) -> _Replica:
     return _Replica(_template(name, pod, found.volumes), running)
 
 
-def _staying(name: str, present: Sequence[_Replica]) -> Iterator[PodLife]:
+def _steady_lives(name: str, present: Sequence[_Replica]) -> Iterator[PodLife]:
+    """Each replica stays for the whole study."""
     for number, replica in enumerate(present):
         yield PodLife(f"{name}-{number}", replica.template, 0, running=replica.running)
 
 
 def _placed_lives(
-    name: str, present: Sequence[_Replica], pattern: LoadPattern, seed_and_duration: tuple[int, int]
+    name: str, present: Sequence[_Replica], pattern: LoadPattern, seed: int, duration_seconds: int
 ) -> list[tuple[PodLife, int]]:
     """The pods of a pattern from midnight on, each with the number of the replica that it is."""
     generator = (
@@ -131,14 +132,16 @@ def _placed_lives(
         if pattern is LoadPattern.DAILY
         else OfficeHours(name=name, replicas=len(present), outside=1)
     )
-    lives = sorted(generator.pods(*seed_and_duration), key=lambda life: (life.arrives_at_seconds, life.name))
+    lives = sorted(generator.pods(seed, duration_seconds), key=lambda life: (life.arrives_at_seconds, life.name))
     return [
         (replace(life, template=present[place % len(present)].template), place)
         for life, place in zip(lives, _places(lives), strict=True)
     ]
 
 
-def _lives_from_now(name: str, present: Sequence[_Replica], placed: Iterable[tuple[PodLife, int]]) -> Iterator[PodLife]:
+def _lives_after_start(
+    name: str, present: Sequence[_Replica], placed: Iterable[tuple[PodLife, int]]
+) -> Iterator[PodLife]:
     """The pods of a pattern for a study that begins in the morning with just the replicas that are there.
 
     From the next step on the pattern counts: pods that it has beyond the replicas arrive then, replicas that it lacks leave.
@@ -190,8 +193,8 @@ def _template(name: str, pod: Pod, volumes: ClusterVolumes) -> WorkloadPodTempla
         name,
         _wire(requests),
         _spec(pod.spec, volumes.resolve(pod).node_alternatives),
-        annotations=_kept(metadata.annotations),
-        labels=_kept(metadata.labels),
+        annotations=labels_without_kwok(metadata.annotations),
+        labels=labels_without_kwok(metadata.labels),
         namespace=metadata.namespace,
         owner=_owner_in_study(pods.controller_of(metadata)),
     )
@@ -203,11 +206,6 @@ def _owner_in_study(owner: OwnerReference | None) -> OwnerReference | None:
     The API server deletes pods once the object with the uid of their controller is gone.
     """
     return None if owner is None else msgspec.structs.replace(owner, uid=f"read/{owner.uid}")
-
-
-def _kept(pairs: Mapping[str, str]) -> Mapping[str, str]:
-    """Labels or annotations without those that the simulated nodes would take for their own."""
-    return {key: value for key, value in pairs.items() if key != labels.LAST_APPLIED and _OF_KWOK not in key}
 
 
 def _wire(requests: Mapping[str, int]) -> Mapping[str, str]:

@@ -39,12 +39,15 @@ class PolicyCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateFigures:
-    """What a candidate costs over all seeds. ``wait_p95_seconds``: of arriving pods, the worst seed; ``still_waiting``: pods."""
+    """What a candidate costs over all seeds. ``wait_p95_seconds``: of arriving pods, the worst seed; ``still_waiting``: pods.
+
+    ``bound_ratio``: cost over the lower bound; None where a bound is 0.
+    """
 
     candidate: PolicyCandidate
     usd_per_month: Estimate
     restarts_per_day: Estimate
-    bound_ratio: float
+    bound_ratio: float | None
     wait_p95_seconds: float
     still_waiting: int
 
@@ -55,10 +58,15 @@ def candidate_figures(candidate: PolicyCandidate, reports: Sequence[SimulationRe
         candidate,
         estimate([report.cost_per_month for report in reports]),
         estimate([report.restarts_per_day for report in reports]),
-        sum(report.bound_ratio for report in reports) / len(reports),
+        _mean_ratio(reports),
         max(report.arrivals.p95_seconds for report in reports),
         sum(report.still_waiting for report in reports),
     )
+
+
+def _mean_ratio(reports: Sequence[SimulationReport]) -> float | None:
+    known = [report.bound_ratio for report in reports if report.bound_ratio is not None]
+    return sum(known) / len(known) if len(known) == len(reports) else None
 
 
 Evaluate = Callable[[Sequence[PolicyCandidate]], Sequence[CandidateFigures]]

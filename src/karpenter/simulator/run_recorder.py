@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from karpenter.api.core import Pod
+from karpenter.api.karpenter import NodeClaim
 from karpenter.api.meta import WireResources
 from karpenter.disruption.decision_journal import JournalEntry
 from karpenter.model import conditions, pods, quantity
 from karpenter.model import resources as res
+from karpenter.nodeclaim.expiration import expire_after
 from karpenter.simulation.run_history import InstanceLaunched, InstanceNotice
 from karpenter.simulation.simulated_cluster import SimulatedCluster
 from karpenter.simulator.idle_cost import NodeOccupancy
 from karpenter.simulator.starting_cluster import StartingCluster
 
 #: Causes of restarts beside the reasons of disruption (``Underutilized``, ``Drifted``, ``Empty``).
-INTERRUPTED, NODE_LOST = "Interrupted", "NodeLost"
+INTERRUPTED, NODE_LOST, EXPIRED = "Interrupted", "NodeLost", "Expired"
 #: So long before the start at least the first instances were launched: any time does.
 _BEFORE = timedelta(seconds=1)
 #: The resources whose shares a sample has, in its order.
@@ -204,7 +206,9 @@ class RunRecorder:
         cause = conditions.find_condition(claim.status.conditions, "DisruptionReason")
         if cause is not None:
             return cause.reason
-        return INTERRUPTED if claim.metadata.deletion_timestamp is not None else NODE_LOST
+        if claim.metadata.deletion_timestamp is None:
+            return NODE_LOST
+        return EXPIRED if _was_expired(claim) else INTERRUPTED
 
     def still_waiting(self) -> tuple[tuple[str, float], ...]:
         """Pods that wait now, with how long they have."""
@@ -240,6 +244,18 @@ class RunRecorder:
                 *(_share(pods_now.requested[name], allocatable[name]) for name in _SHOWN),
             )
         )
+
+
+def _was_expired(claim: NodeClaim) -> bool:
+    """Whether a NodeClaim that is being deleted was older than ``expireAfter`` by then."""
+    created, deleted, lifetime = (
+        claim.metadata.creation_timestamp,
+        claim.metadata.deletion_timestamp,
+        expire_after(claim),
+    )
+    if created is None or deleted is None or lifetime is None:
+        return False
+    return deleted - created >= lifetime
 
 
 def _share(part: float, whole: float) -> float:

@@ -19,7 +19,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from karpenter.model import quantity
+from karpenter.model import labels, quantity
 from karpenter.simulator.load_generators import DAY, GENERATOR_KINDS, AnyGenerator
 from karpenter.simulator.workload import PodLife, Workload, WorkloadError, ordered_workload
 from karpenter.simulator.world import World, WorldError
@@ -95,6 +95,25 @@ def _check_neighbours(
                     line = line_of(root, f"$.workloads[{index}].{member}[{number}].workload")
                     raise WorkloadError(
                         f"{source}: line {line}: {member}: there is no workload {rule.workload!r} in it"
+                    )
+
+
+def check_topology_keys(scenario: Scenario, known: Collection[str]) -> None:
+    """That nodes have the labels by which pods ask for other pods: without, pods would wait for ever and no one said why.
+
+    ``known``: the labels that nodes of the study may have. Raises ``WorkloadError``.
+    """
+    for generator in scenario.workloads:
+        for member, rules in (
+            ("topologySpreadConstraints", generator.topology_spread_constraints),
+            ("podAffinity", generator.pod_affinity),
+            ("podAntiAffinity", generator.pod_anti_affinity),
+        ):
+            for rule in rules:
+                if labels.normalise(rule.topology_key) not in known:
+                    raise WorkloadError(
+                        f"workload {generator.name}: {member}: nodes have no label {rule.topology_key!r}; "
+                        f"choose one of {', '.join(sorted(known))}, or add the label to the NodePool"
                     )
 
 

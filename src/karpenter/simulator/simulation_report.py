@@ -78,7 +78,7 @@ class StudyStart:
     """The nodes that a study began with. ``nodes``: instances, at ``usd_per_hour`` together; ``pods``: those with a node.
 
     ``unmanaged``: nodes that take pods, stay and are not in the bill, by why; ``absent``: nodes and NodeClaims that the study
-    began without, by why. ``bound_usd_per_hour``: the lower bound for the pods of the first hours.
+    began without, by why. ``bound_usd_per_hour``: the first step of the lower bound.
     """
 
     nodes: int
@@ -128,9 +128,9 @@ class SimulationReport:
     start: StudyStart | None = None
 
     @property
-    def bound_ratio(self) -> float:
-        """Cost over the lower bound; 0 without a bound."""
-        return self.cost_usd / self.bound_usd if self.bound_usd else 0.0
+    def bound_ratio(self) -> float | None:
+        """Cost over the lower bound; None where the bound is 0, as with room for all pods on unmanaged nodes."""
+        return self.cost_usd / self.bound_usd if self.bound_usd else None
 
     @property
     def cost_per_month(self) -> float:
@@ -331,7 +331,7 @@ def _cost_document(report: SimulationReport) -> dict[str, object]:
         "usd": round(report.cost_usd, _CENTS),
         "usdPerMonth": round(report.cost_per_month, _CENTS),
         "lowerBoundUsd": round(report.bound_usd, _CENTS),
-        "ratio": round(report.bound_ratio, _MILLIS),
+        "ratio": None if report.bound_ratio is None else round(report.bound_ratio, _MILLIS),
         "gapUsd": gap_document(report.gap, report.cost_usd, report.bound_usd),
     }
 

@@ -22,6 +22,7 @@ from karpenter.model import resources as res
 from karpenter.model.quantity import QuantityError
 from karpenter.model.resources import Resources
 from karpenter.providers.simulated.simulated_instances import SimulatedInstance
+from karpenter.providers.simulated.simulated_offerings import SimulatedOffering, resolved_labels
 from karpenter.simulator.starting_objects import (
     NodeParts,
     simulated_claim,
@@ -35,13 +36,23 @@ PodKey = tuple[str, str]
 
 
 class UnmanagedReason(StrEnum):
-    """Why a node is no instance of the simulated cloud."""
+    """Why a node is no instance of the simulated cloud. ``MENDS`` says what to do about it."""
 
     OTHER_OWNER = "of no NodePool"
     NO_NODE_POOL = "its NodePool is not among those of the study"
     NO_NODE_CLAIM = "it has no NodeClaim"
     UNKNOWN_TYPE = "the study does not know its instance type"
     NOT_SOLD = "the study does not sell its instance type in its zone and capacity type"
+
+
+#: What is wrong, and how to mend it, by reason; nothing is wrong with nodes of other owners.
+MENDS: Mapping[UnmanagedReason, str] = {
+    UnmanagedReason.NO_NODE_POOL: "their NodePool is not in the input; add it (kubectl get nodepools -o yaml)",
+    UnmanagedReason.NO_NODE_CLAIM: "they have no NodeClaim in the input; add it (kubectl get nodeclaims -o yaml)",
+    UnmanagedReason.UNKNOWN_TYPE: "the study does not know their instance types; give --region or --instance-types",
+    UnmanagedReason.NOT_SOLD: "the study does not sell their instance types in their zones and capacity types; give --region or "
+    "--instance-types",
+}
 
 
 class AbsenceReason(StrEnum):
@@ -68,6 +79,19 @@ class UnmanagedNode:
     reason: UnmanagedReason
     allocatable: Resources
 
+    @property
+    def text(self) -> str:
+        """The name of the node, and what of its labels is in the way."""
+        name, stated = self.node.metadata.name, self.node.metadata.labels
+        kind = stated.get(labels.INSTANCE_TYPE, "no instance type")
+        match self.reason:
+            case UnmanagedReason.UNKNOWN_TYPE:
+                return f"{name} ({kind})"
+            case UnmanagedReason.NOT_SOLD:
+                return f"{name} ({kind} {stated.get(labels.CAPACITY_TYPE, '')} {stated.get(labels.ZONE, '')})"
+            case _:
+                return name
+
 
 @dataclass(frozen=True, slots=True)
 class AbsentNode:
@@ -83,6 +107,7 @@ class StartingCluster:
 
     ``not_ready``: names of nodes that count as ready and are not. ``lost_daemon_sets``: namespace and name of those with pods
     on the nodes that are not there themselves; what their pods request is not allocatable. ``running``: where pods run.
+    ``of_unknown_nodes``: namespace and name of pods that have nodes which are not among those that were read.
     """
 
     nodes: tuple[StartingNode, ...] = ()
@@ -91,6 +116,7 @@ class StartingCluster:
     not_ready: tuple[str, ...] = ()
     lost_daemon_sets: tuple[PodKey, ...] = ()
     running: Mapping[PodKey, RunningPod] = field(default_factory=dict)
+    of_unknown_nodes: tuple[PodKey, ...] = ()
 
     @property
     def has_nodes(self) -> bool:
@@ -127,13 +153,21 @@ class StudyCloud:
     pools: Mapping[str, tuple[NodePool, NodePool]]
 
 
-def latest_time(nodes: Iterable[Node], claims: Iterable[NodeClaim], found_pods: Iterable[Pod]) -> datetime | None:
-    """The latest time that stands in objects, which is close to when they were read; None where there is no time in them."""
+def times_in(nodes: Sequence[Node], claims: Sequence[NodeClaim], found_pods: Sequence[Pod]) -> Iterator[datetime]:
+    """The times that stand in objects, in no order. Heartbeats are not among them: ``ClusterObjects`` has those of a file."""
     moments = [each.metadata.creation_timestamp for part in (nodes, claims, found_pods) for each in part]
     stated = (entry for part in (nodes, claims, found_pods) for each in part for entry in each.status.conditions)
     moments += [entry.last_transition_time for entry in stated]
     moments += [claim.status.last_pod_event_time for claim in claims]
-    return max((moment for moment in moments if moment is not None), default=None)
+    return (moment for moment in moments if moment is not None)
+
+
+def latest_time(moments: Iterable[datetime], now: datetime) -> datetime | None:
+    """The latest time that stands in objects, which is close to when they were read; None where there is none.
+
+    Times after ``now`` are wrong, and one of them would make all objects too old: they do not count.
+    """
+    return max((moment for moment in moments if moment <= now), default=None)
 
 
 def starting_cluster(found: FoundCluster, cloud: StudyCloud, begins: datetime) -> StartingCluster:
@@ -170,13 +204,15 @@ class _Reading:
         there = {node.node.metadata.name for node in self._nodes} | {
             node.node.metadata.name for node in self._unmanaged
         }
+        not_ready = self._not_ready_names()
         return StartingCluster(
             nodes=tuple(self._nodes),
             unmanaged=tuple(self._unmanaged),
             absent=tuple(sorted(self._absent, key=lambda absent: (absent.reason, absent.name))),
-            not_ready=tuple(name for name in sorted(there) if name in self._not_ready_names()),
+            not_ready=tuple(name for name in sorted(there) if name in not_ready),
             lost_daemon_sets=tuple(sorted(key for key, nodes in self._lost.items() if nodes & there)),
             running={key: self._running(pod) for key, pod in self._running_pods(there)},
+            of_unknown_nodes=tuple(self._pods_of_unknown_nodes()),
         )
 
     def _read(self, node: Node) -> None:
@@ -185,14 +221,14 @@ class _Reading:
         if leaving:
             self._absent.append(AbsentNode(node.metadata.name, AbsenceReason.BEING_DELETED))
             return
-        bought = self._bought(node, claim)
-        if isinstance(bought, UnmanagedReason):
-            self._unmanaged.append(self._unmanaged_node(node, bought))
+        offering = self._offering_of(node, claim)
+        if isinstance(offering, UnmanagedReason):
+            self._unmanaged.append(self._unmanaged_node(node, offering))
         elif claim is not None:
-            self._nodes.append(self._starting_node(node, claim, bought))
+            self._nodes.append(self._starting_node(node, claim, offering))
 
-    def _bought(self, node: Node, claim: NodeClaim | None) -> Offering | UnmanagedReason:
-        """What the node is bought as, or why it is unmanaged."""
+    def _offering_of(self, node: Node, claim: NodeClaim | None) -> Offering | UnmanagedReason:
+        """What the study sells the node as, or why it is unmanaged."""
         name = _pool_of(node, claim)
         if not name:
             return UnmanagedReason.OTHER_OWNER
@@ -210,12 +246,13 @@ class _Reading:
 
     def _starting_node(self, node: Node, claim: NodeClaim, offering: Offering) -> StartingNode:
         own = node_labels_of(node, claim)
-        bought = self._types[own[labels.INSTANCE_TYPE]].sized_by(offering)
-        capacity = _parsed(node, node.status.capacity) or bought.capacity
-        allocatable = self._left(node, _parsed(node, node.status.allocatable) or bought.allocatable)
+        sized = self._types[own[labels.INSTANCE_TYPE]].sized_by(offering)
+        capacity = _parsed(node, node.status.capacity) or sized.capacity
+        allocatable = self._left(node, _parsed(node, node.status.allocatable) or sized.allocatable)
         pools = self._cloud.pools[_pool_of(node, claim)]
         status = NodeStatus(capacity=res.resources_to_wire(capacity), allocatable=res.resources_to_wire(allocatable))
-        parts = NodeParts(node, claim, own, status, self._shift, self._begins)
+        settled = resolved_labels(claim, SimulatedOffering(sized, offering))
+        parts = NodeParts(node, claim, {**settled, **own}, frozenset(settled), status, self._shift, self._begins)
         new_claim = simulated_claim(parts, *pools)
         return StartingNode(
             simulated_node(parts, new_claim), new_claim, simulated_instance(parts, new_claim, offering.price_per_hour)
@@ -248,8 +285,9 @@ class _Reading:
         if self._nodes or not unusable:
             return
         first = unusable[0]
-        where = f"node {first.node.metadata.name} and all others of NodePools cannot be simulated"
-        raise WorkloadError(f"{where}: {_mended(first)}")
+        raise WorkloadError(
+            f"none of the nodes of NodePools can be simulated, such as {first.text}: {MENDS[first.reason]}"
+        )
 
     def _not_ready_names(self) -> frozenset[str]:
         return frozenset(
@@ -260,28 +298,28 @@ class _Reading:
 
     def _running_pods(self, there: set[str]) -> Iterator[tuple[PodKey, Pod]]:
         for pod in self._found.pods:
-            comes_with_node = pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod)
-            if pod.spec.node_name in there and pods.is_active(pod) and not comes_with_node:
+            if pod.spec.node_name in there and _is_of_workload(pod):
                 yield (pod.metadata.namespace, pod.metadata.name), pod
+
+    def _pods_of_unknown_nodes(self) -> Sequence[PodKey]:
+        """In the order of names; none where no Nodes were read, as then no pod begins on a node."""
+        known = {node.metadata.name for node in self._found.nodes}
+        if not known:
+            return ()
+        return sorted(
+            (pod.metadata.namespace, pod.metadata.name)
+            for pod in self._found.pods
+            if pod.spec.node_name and pod.spec.node_name not in known and _is_of_workload(pod)
+        )
 
     def _running(self, pod: Pod) -> RunningPod:
         created = pod.metadata.creation_timestamp or self._found.taken_at
         return RunningPod(pod.spec.node_name, max(0, (self._found.taken_at - created) // timedelta(seconds=1)))
 
 
-def _mended(node: UnmanagedNode) -> str:
-    """What is wrong with a node, and how to mend it."""
-    match node.reason:
-        case UnmanagedReason.NO_NODE_CLAIM:
-            return "it has no NodeClaim in the input; add what kubectl get nodeclaims -o yaml prints"
-        case UnmanagedReason.NO_NODE_POOL:
-            return "its NodePool is not in the input; add what kubectl get nodepools -o yaml prints"
-        case _:
-            stated = node.node.metadata.labels
-            sold = [f"{key}={stated.get(key, '')}" for key in (labels.INSTANCE_TYPE, labels.CAPACITY_TYPE, labels.ZONE)]
-            return (
-                f"the study does not sell {', '.join(sold)}; give --region, or --instance-types with types of your own"
-            )
+def _is_of_workload(pod: Pod) -> bool:
+    """Whether a pod runs or waits, and does not come with its node."""
+    return pods.is_active(pod) and not (pods.is_daemonset_pod(pod) or pods.is_mirror_pod(pod))
 
 
 def _pool_of(node: Node, claim: NodeClaim | None) -> str:

@@ -25,22 +25,24 @@ from karpenter.providers.simulated.simulated_kubelet import FAKE_NODE
 
 _UID_NAMESPACE = uuid.UUID("7c0b9f0a-8f0e-4f0b-9d53-5e0b8f1f6a11")
 #: Labels and annotations of tools that play nodes.
-_OF_KWOK = "kwok.x-k8s.io/"
+_KWOK_PREFIXES = ("kwok.x-k8s.io/", f"{labels.KWOK_GROUP}/")
 #: Taints that say what happens to a node at the moment; in the study nothing does.
 _PASSING_TAINTS = (labels.DISRUPTED_TAINT.key, "node.kubernetes.io/unreachable", labels.NOT_READY_TAINT)
-_DONE = (conditions.LAUNCHED, conditions.REGISTERED, conditions.INITIALIZED)
+_LAUNCH_CONDITIONS = (conditions.LAUNCHED, conditions.REGISTERED, conditions.INITIALIZED)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
     """A node as it was read, with its NodeClaim, and what the study makes of them.
 
-    ``labels``: of both; ``status``: capacity and allocatable; ``shift`` is added to all times; ``begins``: when the study does.
+    ``labels``: of both, and those that they lack and a launch gives; ``settled``: the names of labels that a launch gives.
+    ``status``: capacity and allocatable; ``shift`` is added to all times; ``begins``: when the study does.
     """
 
     node: Node
     claim: NodeClaim
     labels: Mapping[str, str]
+    settled: frozenset[str]
     status: NodeStatus
     shift: timedelta
     begins: datetime
@@ -78,7 +80,7 @@ def simulated_claim(parts: NodeParts, read: NodePool, simulated: NodePool) -> No
         capacity=parts.status.capacity,
         allocatable=parts.status.allocatable,
         last_pod_event_time=None if event is None else parts.moved(event),
-        conditions=tuple(_done(parts, kind) for kind in _DONE),
+        conditions=tuple(_launch_condition(parts, kind) for kind in _LAUNCH_CONDITIONS),
     )
     made = NodeClaim(spec=spec, status=status)
     stated = labels_without_kwok({**_settled_labels(parts), **claim.metadata.labels})
@@ -96,12 +98,13 @@ def simulated_claim(parts: NodeParts, read: NodePool, simulated: NodePool) -> No
 
 
 def _settled_labels(parts: NodeParts) -> Mapping[str, str]:
-    """What a launch settles; written by hand, NodeClaims may lack it."""
-    keys = (labels.NODE_POOL, labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS)
-    return {key: parts.labels[key] for key in keys if key in parts.labels}
+    """What a launch settles. NodeClaims that are written by hand may lack it, and would count as drifted."""
+    keys = {labels.NODE_POOL, labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS}
+    return {key: parts.labels[key] for key in sorted(keys | parts.settled) if key in parts.labels}
 
 
-def _done(parts: NodeParts, kind: str) -> Condition:
+def _launch_condition(parts: NodeParts, kind: str) -> Condition:
+    """That the NodeClaim is launched, registered or initialized: since when it is, or for one that is not, since the start."""
     found = conditions.find_condition(parts.claim.status.conditions, kind)
     is_done = found is not None and found.status == conditions.TRUE
     since = parts.moved(found.last_transition_time) if found is not None and is_done else parts.begins
@@ -145,7 +148,7 @@ def simulated_node(parts: NodeParts, claim: NodeClaim) -> Node:
         metadata=metadata,
         spec=NodeSpec(
             provider_id=PROVIDER_ID_SCHEME + parts.name,
-            taints=tuple(_started(_staying(parts.node.spec.taints), parts.claim)),
+            taints=tuple(_without_startup_taints(_without_passing_taints(parts.node.spec.taints), parts.claim)),
             unschedulable=parts.node.spec.unschedulable,
         ),
         status=_ready_status(parts.status, parts.moved(found.creation_timestamp)),
@@ -191,7 +194,7 @@ def unmanaged_node(node: Node, status: NodeStatus, shift: timedelta) -> Node:
         annotations=labels_without_kwok(found.annotations),
         creation_timestamp=moved,
     )
-    spec = NodeSpec(taints=tuple(_staying(node.spec.taints)), unschedulable=node.spec.unschedulable)
+    spec = NodeSpec(taints=tuple(_without_passing_taints(node.spec.taints)), unschedulable=node.spec.unschedulable)
     return Node(metadata=metadata, spec=spec, status=_ready_status(status, moved))
 
 
@@ -200,20 +203,26 @@ def _ready_status(status: NodeStatus, since: datetime | None) -> NodeStatus:
     return msgspec.structs.replace(status, conditions=(ready,))
 
 
-def _started(stated: Iterable[Taint], claim: NodeClaim) -> Iterable[Taint]:
-    """Without startup taints: in a study nothing is there that takes them off."""
+def _without_startup_taints(stated: Iterable[Taint], claim: NodeClaim) -> Iterable[Taint]:
+    """In a study nothing is there that takes them off."""
     starting = [taint.as_taint() for taint in claim.spec.startup_taints]
     return (taint for taint in stated if not any(taints.is_same_taint(taint, each) for each in starting))
 
 
-def _staying(stated: Iterable[Taint]) -> Iterable[Taint]:
+def _without_passing_taints(stated: Iterable[Taint]) -> Iterable[Taint]:
     return (taint for taint in stated if taint.key not in _PASSING_TAINTS and not taints.is_ephemeral(taint))
 
 
 def labels_without_kwok(pairs: Mapping[str, str]) -> Mapping[str, str]:
-    """Labels or annotations without those by which simulated nodes are told from others."""
-    dropped = (labels.LAST_APPLIED, INSTANCE_LABEL)
-    return {key: value for key, value in pairs.items() if key not in dropped and not key.startswith(_OF_KWOK)}
+    """Labels or annotations without those of tools that play nodes, and without what ``kubectl apply`` keeps.
+
+    They are told by their prefix. Labels of instance types stay, though they have such a prefix.
+    """
+    return {key: value for key, value in pairs.items() if not _is_of_kwok(key) and key != labels.LAST_APPLIED}
+
+
+def _is_of_kwok(key: str) -> bool:
+    return key.startswith(_KWOK_PREFIXES) and key not in labels.KWOK_WELL_KNOWN
 
 
 def _whole_seconds(moment: datetime) -> datetime:

@@ -23,7 +23,9 @@ _TRUE_OF_RUNNING_PODS = ("PodScheduled", "Initialized", "ContainersReady", "Read
 
 def named_nodes(starting: StartingCluster) -> NamedNodes:
     """The names of the nodes, for who plays them."""
-    return NamedNodes(frozenset(node.node.metadata.name for node in starting.nodes), starting.unmanaged_names)
+    return NamedNodes(
+        instances=frozenset(node.node.metadata.name for node in starting.nodes), unmanaged=starting.unmanaged_names
+    )
 
 
 def starting_objects(starting: StartingCluster, workload: Workload, faults: WorldFaults) -> tuple[Wire, ...]:
@@ -47,15 +49,16 @@ def _instance(node: StartingNode, faults: WorldFaults, begins: datetime) -> Conf
     drawn = faults.schedule_faults(launch, None)
     age = (begins - instance.created_at).total_seconds()
     fate = ScheduledFaults(
-        lost_seconds=_later(drawn.lost_seconds, age),
-        interrupted_seconds=_later(drawn.interrupted_seconds, age),
+        lost_seconds=_seconds_from_launch(drawn.lost_seconds, age),
+        interrupted_seconds=_seconds_from_launch(drawn.interrupted_seconds, age),
         notice_seconds=drawn.notice_seconds,
     )
     return stored_instance(msgspec.structs.replace(instance, fate=fate))
 
 
-def _later(seconds: float | None, age: float) -> float | None:
-    return None if seconds is None else seconds + age
+def _seconds_from_launch(seconds_from_start: float | None, age: float) -> float | None:
+    """When something befalls an instance that is so old at the start of the study; None for what never does."""
+    return None if seconds_from_start is None else seconds_from_start + age
 
 
 def _running_pods(lives: Iterable[PodLife], begins: datetime) -> Iterator[Pod]:

@@ -178,7 +178,7 @@ def test_a_volume_that_is_in_reach_of_two_zones_allows_both_and_other_rules_stil
 
 def test_pods_keep_their_system_and_their_grace_period_and_lose_what_steers_simulated_nodes() -> None:
     leaving = {"deletion_timestamp": NOW, "owner_references": (owner("ReplicaSet", "web"),)}
-    steering = {"annotations": {"karpenter.kwok.sh/run-seconds": "60", "team": "a"}}
+    steering = {"annotations": {"karpenter.kwok.sh/run-seconds": "60", "team": "a", "example.com/kwok-owner": "b"}}
     rules = {
         "os": PodOS(name="linux"),
         "termination_grace_period_seconds": 300,
@@ -190,7 +190,7 @@ def test_pods_keep_their_system_and_their_grace_period_and_lose_what_steers_simu
         pod("q", priority=5, priority_class_name="own"),
     )  # type: ignore[arg-type]
     first, second = cluster_workload(ClusterPods(found), LoadPattern.STEADY, seed=1, days=1).pods
-    assert first.template.annotations == {"team": "a"}
+    assert first.template.annotations == {"team": "a", "example.com/kwok-owner": "b"}
     spec = first.template.spec
     assert (spec.os, spec.termination_grace_period_seconds, spec.priority_class_name) == tuple(rules.values())
     spec = second.template.spec

@@ -8,8 +8,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from karpenter.api.meta import LabelSelector
+from karpenter.cli.main import app
 from karpenter.model import quantity
 from karpenter.simulator.scenario_file import packaged_scenarios, read_scenario, scenario_schema, scenario_workload
 from karpenter.simulator.workload import Workload, WorkloadError
@@ -204,3 +206,15 @@ workloads:
 def test_an_unknown_name_lists_the_packaged_scenarios() -> None:
     with pytest.raises(WorkloadError, match=r"there is no scenario 'wep'; choose batch, office, web, or a YAML file"):
         read_scenario("wep")
+
+
+def test_a_topology_key_that_no_node_has_is_refused_and_the_message_names_those_there_are(tmp_path: Path) -> None:
+    """Pods would wait for ever, and nothing would say why."""
+    (tmp_path / "s.yaml").write_text(
+        "workloads:\n- {kind: drips, name: a, topologySpreadConstraints: [{topologyKey: zone}]}\n"
+    )
+    given = ["simulate", "--scenario", str(tmp_path / "s.yaml"), "--days", "0.01"]
+    result = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "workload a: topologySpreadConstraints: nodes have no label 'zone'; choose one of " in result.stderr
+    assert "topology.kubernetes.io/zone, " in result.stderr

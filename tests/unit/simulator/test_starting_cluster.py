@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from karpenter.api.meta import Condition
 from karpenter.cli.main import app
+from karpenter.model import conditions
+from karpenter.simulator import starting_cluster
 from support.manifest_builders import Json, listed, pool, type_of
 from support.snapshot_builders import TAKEN_AT, claim, managed, node, running
 
@@ -31,6 +34,13 @@ def simulate(tmp_path: Path) -> Simulate:
         )
 
     return run
+
+
+def notes_of(result: Result) -> list[str]:
+    """What standard error says beside the moment that the ages are of."""
+    first, *notes = result.stderr.splitlines()
+    assert first.startswith("ages are as of 2026-03-04 ")
+    return notes
 
 
 def disrupting(**disruption: object) -> Json:
@@ -126,13 +136,59 @@ def test_consolidate_after_counts_from_the_last_pod_that_came_or_went(simulate: 
     assert 0.9 < first_decision("3h") < 1.2
 
 
+def test_the_last_heartbeat_tells_when_a_snapshot_was_made(simulate: Simulate) -> None:
+    """In a quiet cluster nothing else advances: a month later the node has an hour left of its thirty days."""
+    quiet = node("quiet")
+    quiet["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-04-03T07:00:00Z"
+    objects = [pool(disruption={"consolidateAfter": "Never"}), quiet, claim(quiet, expireAfter="720h")]
+    result = simulate("-o", "json", "--compare", "karpenter", objects=[*objects, running("w", "quiet")], days="0.1")
+    assert result.stderr.splitlines() == ["ages are as of 2026-04-03 07:00:00 UTC, the latest time in the input"]
+    report = report_of(result)
+    ended = {event["node"]: event["hours"] for event in report["events"] if event["event"] == "ended"}
+    assert ended["quiet"] == pytest.approx(1, abs=0.1)
+    assert report["restarts"]["byCause"] == {"Expired": 1}
+
+
+def test_a_time_in_the_future_makes_no_node_older(simulate: Simulate) -> None:
+    wrong, right = node("wrong", created="2099-01-01T00:00:00Z"), node("right")
+    claims = [claim(each, expireAfter="720h") for each in (wrong, right)]
+    objects = [pool(disruption={"consolidateAfter": "Never"}), wrong, right, *claims]
+    result = simulate("-o", "json", objects=[*objects, running("w", "right"), running("v", "wrong")])
+    assert result.stderr.splitlines() == ["ages are as of 2026-03-04 10:00:00 UTC, the latest time in the input"]
+    assert report_of(result)["restarts"]["total"] == 0
+
+
+def test_the_ratio_to_a_bound_of_nothing_is_a_dash_on_the_page(simulate: Simulate) -> None:
+    page = simulate(objects=[pool(), node("group", owner=""), running("w", "group")]).stdout
+    (line,) = [line.split() for line in page.splitlines() if line.strip().startswith("cost / lower bound")]
+    assert line[-1] == "\N{EN DASH}"
+
+
+def test_labels_that_nodes_by_hand_lack_are_those_of_their_instance_type(simulate: Simulate) -> None:
+    """Otherwise they would differ from the requirements of their NodePool, and all would be replaced."""
+    families = [{"key": "example.com/family", "operator": "In", "values": ["a"]}]
+    picky = pool(disruption={"consolidateAfter": "1m"})
+    picky["spec"]["template"]["spec"]["requirements"] = families
+    objects = [picky, *managed("one"), running("w", "one", "6")]
+    report = report_of(simulate("-o", "json", objects=objects))
+    assert (report["decisions"], report["restarts"]["total"]) == ([], 0)
+
+
+def test_a_pod_whose_node_is_not_in_the_input_waits_and_a_line_says_so(simulate: Simulate) -> None:
+    result = simulate("-o", "json", objects=[pool(), *managed("one"), running("w", "one"), running("v", "gone")])
+    assert notes_of(result) == [
+        "1 pod (prod/v): their nodes are not in the input; they wait for a node; add the nodes (kubectl get nodes -o yaml)"
+    ]
+    assert report_of(result)["waiting"]["arrivals"]["pods"] == 1
+
+
 def test_unmanaged_nodes_take_pods_stay_and_cost_nothing(simulate: Simulate) -> None:
     objects = [disrupting(), node("group", owner=""), *(running(f"w{n}", "group") for n in range(3)), running("p", "")]
     result = simulate("-o", "json", objects=objects)
     report = report_of(result)
-    assert result.stderr == ""
+    assert notes_of(result) == []
     assert report["start"]["unmanaged"] == {"total": 1, "byReason": {"of no NodePool": 1}}
-    assert (report["cost"]["usd"], report["cost"]["lowerBoundUsd"]) == (0, 0)
+    assert (report["cost"]["usd"], report["cost"]["lowerBoundUsd"], report["cost"]["ratio"]) == (0, 0, None)
     assert report["waiting"]["arrivals"]["pods"] == 1, "the pending pod finds room there"
     assert report["waiting"]["stillWaiting"] == 0
     assert report["timeline"][-1]["nodes"] == 0, "the timeline has the nodes of the bill"
@@ -186,9 +242,9 @@ def test_a_node_of_an_unknown_type_stays_unmanaged_and_one_line_says_how_to_mend
     odd = node("odd", "x9.huge")
     objects = [pool(), *managed("one"), odd, claim(odd), running("w", "one"), running("v", "odd")]
     result = simulate("-o", "json", objects=objects)
-    assert result.stderr.splitlines() == [
-        "1 node (odd (x9.huge)): the study does not know their instance types; give --instance-types; until then they take pods, "
-        "stay, and are not in the bill"
+    assert notes_of(result) == [
+        "1 node (odd (x9.huge)): the study does not know their instance types; give --region or --instance-types; until then "
+        "they take pods, stay, and are not in the bill"
     ]
     assert report_of(result)["start"]["unmanaged"]["byReason"] == {"the study does not know its instance type": 1}
 
@@ -206,17 +262,15 @@ def test_nodes_of_which_none_can_be_simulated_end_the_command(simulate: Simulate
     result = simulate(objects=[pool(), odd, claim(odd), running("w", "odd")])
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith(
-        "node odd and all others of NodePools cannot be simulated: the study does not sell "
-        "node.kubernetes.io/instance-type=x9.huge, karpenter.sh/capacity-type=on-demand, topology.kubernetes.io/zone=zone-a; "
-        "give --region, or --instance-types with types "
-        "of your own"
+        "none of the nodes of NodePools can be simulated, such as odd (x9.huge): the study does not know their instance types; "
+        "give --region or --instance-types"
     )
 
 
 def test_nodes_without_nodeclaims_end_the_command_and_the_message_names_what_to_add(simulate: Simulate) -> None:
     result = simulate(objects=[pool(), node("one"), running("w", "one")])
     assert result.exit_code == 2
-    assert "it has no NodeClaim in the input; add what kubectl get nodeclaims -o yaml prints" in result.stderr
+    assert "they have no NodeClaim in the input; add it (kubectl get nodeclaims -o yaml)" in result.stderr
 
 
 def test_a_node_that_is_being_deleted_is_left_out_and_its_pods_wait(simulate: Simulate) -> None:
@@ -227,7 +281,7 @@ def test_a_node_that_is_being_deleted_is_left_out_and_its_pods_wait(simulate: Si
         "-o", "json", objects=[pool(), *managed("one"), *leaving, running("w", "one"), running("v", "leaving")]
     )
     report = report_of(result)
-    assert result.stderr.splitlines() == [
+    assert notes_of(result) == [
         "1 node (leaving): being deleted; the study begins without them, and their pods wait for a node"
     ]
     assert report["start"]["absent"] == {"it is being deleted": 1}
@@ -236,7 +290,7 @@ def test_a_node_that_is_being_deleted_is_left_out_and_its_pods_wait(simulate: Si
 
 def test_a_nodeclaim_without_a_node_is_left_out(simulate: Simulate) -> None:
     result = simulate("-o", "json", objects=[pool(), *managed("one"), claim(node("soon")), running("w", "one")])
-    assert result.stderr.splitlines() == ["1 NodeClaim (claim-soon): without a Node; the study begins without them"]
+    assert notes_of(result) == ["1 NodeClaim (claim-soon): without a Node; the study begins without them"]
     assert report_of(result)["start"]["nodes"] == 1
 
 
@@ -245,9 +299,27 @@ def test_a_node_that_is_not_ready_counts_as_ready_and_a_line_says_so(simulate: S
     objects[1]["status"]["conditions"][0]["status"] = "Unknown"
     objects[1]["spec"]["taints"] = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
     result = simulate("-o", "json", objects=objects)
-    assert result.stderr.splitlines() == ["1 node (one): not ready; the study begins with them as if they were"]
+    assert notes_of(result) == ["1 node (one): not ready; the study begins with them as if they were"]
     report = report_of(result)
     assert (report["start"]["nodes"], report["restarts"]["total"]) == (1, 0)
+
+
+def test_the_readiness_of_a_node_is_asked_for_once(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once per pair of nodes it took seconds in large clusters."""
+    asked: list[str] = []
+
+    class Counting:
+        READY = conditions.READY
+
+        @staticmethod
+        def is_true(stated: Sequence[Condition], kind: str) -> bool:
+            asked.append(kind)
+            return conditions.is_true(stated, kind)
+
+    monkeypatch.setattr(starting_cluster, "conditions", Counting)
+    never = pool(disruption={"consolidateAfter": "Never"})
+    simulate(objects=[never, *managed("one", "two", "three"), running("w", "one")], days="0.01")
+    assert asked == ["Ready"] * 3
 
 
 def test_pods_of_a_daemonset_that_is_not_there_take_their_room_and_a_line_says_so(simulate: Simulate) -> None:
@@ -255,7 +327,7 @@ def test_pods_of_a_daemonset_that_is_not_there_take_their_room_and_a_line_says_s
     agent = running("agent-1", "one", "5", owner="agent", kind="DaemonSet")
     never = pool(disruption={"consolidateAfter": "Never"})
     result = simulate("-o", "json", objects=[never, *managed("one"), agent, running("w", "one"), running("p", "")])
-    assert result.stderr.splitlines() == [
+    assert notes_of(result) == [
         "1 DaemonSet (prod/agent): not in the input, but pods of theirs; nodes that are launched have none; "
         "add them (kubectl get daemonsets -A -o yaml)"
     ]

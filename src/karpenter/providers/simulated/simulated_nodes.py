@@ -60,11 +60,11 @@ class SimulatedTiming:
 class NamedNodes:
     """Nodes that are there from the beginning under names of their own.
 
-    ``bought``: of instances; ``unmanaged``: of none. The latter stay, their Nodes are left alone, and pods run on them as on
-    others.
+    ``instances``: of simulated instances; ``unmanaged``: of none. The latter stay, their Nodes are left alone, and pods run on
+    them as on others.
     """
 
-    bought: frozenset[str] = frozenset()
+    instances: frozenset[str] = frozenset()
     unmanaged: frozenset[str] = frozenset()
 
 
@@ -104,7 +104,7 @@ class SimulatedNodes:
         self._kube = kube
         self._clock = clock
         self._unmanaged = named_nodes.unmanaged
-        self._named_nodes = named_nodes.bought | named_nodes.unmanaged
+        self._named_nodes = named_nodes.instances | named_nodes.unmanaged
         self._timing = timing
         self._store = SimulatedInstanceStore(kube)
         self._failures = WriteFailureLog(clock)

@@ -44,7 +44,6 @@ from karpenter.cli.manifest_documents import (
     read_documents,
     read_source,
 )
-from karpenter.cli.node_heartbeats import node_heartbeats
 from karpenter.cli.object_location import LocatedFinding, ObjectLocation
 from karpenter.cli.planning_options import InputOptions, ReplicaChoice
 from karpenter.cli.workload_expansion import expand_workloads
@@ -294,6 +293,8 @@ class _ManifestReader:
             admitted = obj if raw_object.is_stored else _with_server_defaults(obj, kind, raw_object.data)
             self.objects.add(self._with_assumed_status(admitted, kind))
             if isinstance(obj, Node):
+                from karpenter.cli.node_heartbeats import node_heartbeats
+
                 self.objects.heartbeats += node_heartbeats(raw_object.data)
             self._note_odd_labels(obj, raw_object)
             for path, text in quantity_advice.odd_quantities(obj):

@@ -130,6 +130,7 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     from karpenter.cli.capacity_buffer_pods import virtual_pods_of
     from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, choose_source
     from karpenter.cli.plan_catalogs import build_catalogs
+    from karpenter.model import labels
 
     at = _moment_of(options, settings)
     if at is not None and options.filename is None and options.text is None:
@@ -140,7 +141,7 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     report_input_problems(objects, skip_invalid=options.skip_invalid)
     for line in cluster_objects.objects_behind_gates(objects, settings.gates):
         print_error(line)
-    if at is None:
+    if at is None and any(labels.ASLEEP_UNTIL in pool.metadata.annotations for pool in objects.pools):
         from karpenter.cli.plan_moment import passed_over_sleep
 
         for line in passed_over_sleep(objects, datetime.now(UTC)):
@@ -155,9 +156,9 @@ def _moment_of(options: InputOptions, settings: Settings) -> datetime | None:
     """The moment whose sleeping NodePools count; None where none does, as without the gate."""
     from datetime import UTC, datetime
 
-    from karpenter.cli.plan_moment import parse_moment
-
     if options.at:
+        from karpenter.cli.plan_moment import parse_moment
+
         return parse_moment(options.at)
     return datetime.now(UTC) if FeatureGate.CAPACITY_SCHEDULE in settings.gates else None
 

@@ -16,6 +16,7 @@ import msgspec
 from karpenter.api.apps import DaemonSet
 from karpenter.api.core import Namespace, PodDisruptionBudget
 from karpenter.api.karpenter import NodeClassReference, NodePool
+from karpenter.api.kinds import KWOK_NODE_CLASS
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
 from karpenter.cli import planning
@@ -56,22 +57,16 @@ from karpenter.simulator.starting_cluster import (
     starting_cluster,
     times_in,
 )
+from karpenter.simulator.starting_objects import LABELS_OF_LAUNCHED_NODES
 from karpenter.simulator.trace_file import TraceWindow, read_trace
 from karpenter.simulator.workload import Workload, WorkloadError
 from karpenter.simulator.world import World
 from karpenter.state.pod_volumes import ClusterVolumes
 
 _NODE_CLASS = KWOKNodeClass(metadata=ObjectMeta(name="simulated"))
-_CLASS_REFERENCE = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="simulated")
-_LABELS_OF_ALL_NODES = {
-    labels.HOSTNAME,
-    labels.NODE_POOL,
-    labels.INSTANCE_TYPE,
-    labels.CAPACITY_TYPE,
-    labels.ZONE,
-    labels.ARCH,
-    labels.OS,
-}
+_CLASS_REFERENCE = NodeClassReference(
+    group=KWOK_NODE_CLASS.group, kind=KWOK_NODE_CLASS.name, name=_NODE_CLASS.metadata.name
+)
 T = TypeVar("T", DaemonSet, Namespace)
 
 
@@ -137,7 +132,7 @@ def _node_labels(market: StudyMarket) -> frozenset[str]:
     of_pools |= {
         entry.key for each in templates for entry in each.spec.requirements if entry.operator != "DoesNotExist"
     }
-    return frozenset(_LABELS_OF_ALL_NODES | {labels.normalise(key) for key in sold | of_pools})
+    return LABELS_OF_LAUNCHED_NODES | {labels.HOSTNAME} | {labels.normalise(key) for key in sold | of_pools}
 
 
 def with_node_pools(inputs: StudyInputs, source: StudySource, settings: Settings) -> StudyInputs:
@@ -182,13 +177,8 @@ def _bounds(workloads: Mapping[int, Workload], market: StudyMarket, world: World
     if world.price_drift:
         return {seed: _drifting_bound(workload, market, world, seed) for seed, workload in workloads.items()}
     different = {id(workload): workload for workload in workloads.values()}
-    bounds = {
-        key: _checked(
-            cost_bound(workload, BoundSupply(market.pools, [market.index], unmanaged=market.starting.unmanaged)),
-            workload,
-        )
-        for key, workload in different.items()
-    }
+    supply = BoundSupply(market.pools, [market.index], unmanaged=market.starting.unmanaged)
+    bounds = {key: _bound(workload, supply) for key, workload in different.items()}
     return {seed: bounds[id(workload)] for seed, workload in workloads.items()}
 
 
@@ -308,11 +298,12 @@ def _drifting_bound(workload: Workload, market: StudyMarket, world: World, seed:
     priced = priced_types(world.price_drift, seed, market.types, duration)
     indexes = (TypeIndex(each.types, well_known) for each in priced)
     changes = price_changes(world.price_drift, duration)
-    supply = BoundSupply(market.pools, indexes, changes, market.starting.unmanaged)
-    return _checked(cost_bound(workload, supply), workload)
+    return _bound(workload, BoundSupply(market.pools, indexes, changes, market.starting.unmanaged))
 
 
-def _checked(bound: CostBound, workload: Workload) -> CostBound:
+def _bound(workload: Workload, supply: BoundSupply) -> CostBound:
+    """Raises ``WorkloadError`` where none of the pods has a place."""
+    bound = cost_bound(workload, supply)
     if len(bound.unschedulable) == len(workload.pods):
         raise WorkloadError(
             "no NodePool can hold any of the pods: compare their requests with the NodePools' requirements; "

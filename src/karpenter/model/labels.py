@@ -116,6 +116,9 @@ OLDER_DISRUPTION_TAINT = Taint(key="karpenter.sh/disruption", value="disrupting"
 #: On a Node that is about to be rebooted. Pods that tolerate it are drained all the same (K15-007).
 REBOOTING_TAINT = Taint(key="karpenter.sh/rebooting", effect="NoSchedule")
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
+#: On cordoned nodes.
+UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 
 #: Old or provider spellings and the key they stand for (API-425, SCH-143).
 LABEL_ALIASES = {

@@ -85,7 +85,7 @@ def _requests_of(owner: JsonSpec) -> JsonSpec:
 
 def _default_tolerations(spec: JsonSpec) -> None:
     tolerations = _objects(spec.get("tolerations"))
-    for key in (labels.NOT_READY_TAINT, "node.kubernetes.io/unreachable"):
+    for key in (labels.NOT_READY_TAINT, labels.UNREACHABLE_TAINT):
         if not any(_tolerates_no_execute(toleration, key) for toleration in tolerations):
             tolerations.append(
                 {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}

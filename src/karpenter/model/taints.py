@@ -16,7 +16,7 @@ EPHEMERAL_TAINTS = frozenset(
     {
         (labels.NOT_READY_TAINT, "NoSchedule"),
         (labels.NOT_READY_TAINT, "NoExecute"),
-        ("node.kubernetes.io/unreachable", "NoSchedule"),
+        (labels.UNREACHABLE_TAINT, "NoSchedule"),
         ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
         (labels.UNREGISTERED_TAINT.key, labels.UNREGISTERED_TAINT.effect),
     }
@@ -46,6 +46,12 @@ def merge_taints(existing: Iterable[Taint], new_taints: Iterable[Taint]) -> tupl
             present.add((taint.key, taint.effect))
             merged.append(taint)
     return tuple(merged)
+
+
+def without_taints(existing: Iterable[Taint], removed: Iterable[Taint]) -> tuple[Taint, ...]:
+    """The taints that are none of the removed ones, in their order."""
+    identities = {(taint.key, taint.effect) for taint in removed}
+    return tuple(taint for taint in existing if (taint.key, taint.effect) not in identities)
 
 
 def tolerates_taint(tolerations: Iterable[Toleration], taint: Taint) -> bool:

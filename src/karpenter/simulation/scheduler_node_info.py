@@ -14,7 +14,7 @@ import msgspec
 from karpenter.api.core import Node, Pod, PodSpec
 from karpenter.api.scheduling_constraints import NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm
 from karpenter.kube.informer import ObjectKey, key_of
-from karpenter.model import pods, requirements, taints
+from karpenter.model import labels, pods, requirements, taints
 from karpenter.model import resources as res
 from karpenter.model.pod_defaults import SYSTEM_PRIORITIES
 from karpenter.model.resources import Resources
@@ -92,8 +92,8 @@ def _ports_collide(left: Port, right: Port) -> bool:
 
 def matches_node(spec: PodSpec, node: Node) -> bool:
     """Whether node selector and required node affinity match the node; one matching term suffices."""
-    labels = node.metadata.labels
-    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+    own = node.metadata.labels
+    if any(own.get(key) != value for key, value in spec.node_selector.items()):
         return False
     affinity = _node_affinity(spec)
     if affinity is None or affinity.required is None:
@@ -216,7 +216,7 @@ def _fit_template(spec: PodSpec, node: Node) -> TemplateFit:
 def _tolerates_cordon(spec: PodSpec) -> bool:
     return any(
         toleration.operator == "Exists"
-        and toleration.key in ("", "node.kubernetes.io/unschedulable")
+        and toleration.key in ("", labels.UNSCHEDULABLE_TAINT)
         and toleration.effect in ("", "NoSchedule")
         for toleration in spec.tolerations
     )

@@ -93,7 +93,7 @@ def cost_bound(workload: Workload, supply: BoundSupply) -> CostBound:
         priced = _priced_shapes(bounds, supply.pools)
         rates.extend(bounds.per_hour(_only(priced, presence[at])) for at in steps if begin <= at * step < end)
         schedulable |= bounds.pod_names
-    unmanaged = frozenset(node.node.metadata.name for node in supply.unmanaged)
+    unmanaged = frozenset(node.name for node in supply.unmanaged)
     impossible = tuple(
         life.name
         for life in workload.pods
@@ -178,11 +178,11 @@ def _mixture_bounds(
 def _presence(workload: Workload, shape_of: Mapping[str, str], step: int) -> Mapping[int, dict[str, float]]:
     """How many pods of each shape are there in each step, on average."""
     presence: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    lengths = [min(step, workload.duration_seconds - begin) for begin in range(0, workload.duration_seconds, step)]
     for life in workload.pods:
         begin, end = life.presence_seconds(workload.duration_seconds)
         for at in range(begin // step, -(-end // step)):
-            length = min(step, workload.duration_seconds - at * step)
-            share = (min(end, (at + 1) * step) - max(begin, at * step)) / length
+            share = (min(end, (at + 1) * step) - max(begin, at * step)) / lengths[at]
             if share > 0:
                 shape = shape_of[life.name]
                 presence[at][shape] = presence[at].get(shape, 0.0) + share

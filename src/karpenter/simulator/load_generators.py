@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, get_args
 
@@ -61,6 +61,11 @@ class LoadGenerator(
     def pods(self, seed: int, duration_seconds: int) -> Iterator[PodLife]:
         """The pods that arrive within the duration."""
         raise NotImplementedError
+
+    @property
+    def neighbour_rules(self) -> Mapping[str, Sequence[NeighbourRule]]:
+        """Rules about pods of other workloads, by the member of the scenario that has them."""
+        return {"podAffinity": self.pod_affinity, "podAntiAffinity": self.pod_anti_affinity}
 
     def template(self) -> WorkloadPodTemplate:
         """What the pods look like."""

@@ -133,8 +133,7 @@ class RunRecorder:
 
     def _begin_with(self, starting: StartingCluster) -> None:
         """What is there from the beginning neither arrives nor starts: its nodes are open, its pods have their nodes."""
-        opened = [node.node.metadata.name for node in starting.nodes] + sorted(self._unmanaged)
-        for name in opened:
+        for name in sorted(starting.instance_names) + sorted(self._unmanaged):
             self._launched_at[name] = self._start - _BEFORE
             self.occupancy.first_pod[name] = self._start
         for pod in self._cluster.manager.informers.pods:

@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from karpenter.model import labels, quantity
 from karpenter.simulator.load_generators import DAY, GENERATOR_KINDS, AnyGenerator
+from karpenter.simulator.pod_rules import NeighbourRule, SpreadRule
 from karpenter.simulator.workload import PodLife, Workload, WorkloadError, ordered_workload
 from karpenter.simulator.world import World, WorldError
 from karpenter.simulator.yaml_lines import decode_yaml, line_of, read_file
@@ -86,10 +87,7 @@ def _check_neighbours(
 ) -> None:
     """Workloads that pods are to be beside, or apart from, must be in the scenario."""
     for index, generator in enumerate(workloads):
-        for member, rules in (
-            ("podAffinity", generator.pod_affinity),
-            ("podAntiAffinity", generator.pod_anti_affinity),
-        ):
+        for member, rules in generator.neighbour_rules.items():
             for number, rule in enumerate(rules):
                 if rule.workload and rule.workload not in names:
                     line = line_of(root, f"$.workloads[{index}].{member}[{number}].workload")
@@ -104,11 +102,11 @@ def check_topology_keys(scenario: Scenario, known: Collection[str]) -> None:
     ``known``: the labels that nodes of the study may have. Raises ``WorkloadError``.
     """
     for generator in scenario.workloads:
-        for member, rules in (
-            ("topologySpreadConstraints", generator.topology_spread_constraints),
-            ("podAffinity", generator.pod_affinity),
-            ("podAntiAffinity", generator.pod_anti_affinity),
-        ):
+        rules_by_member: dict[str, Sequence[SpreadRule | NeighbourRule]] = {
+            "topologySpreadConstraints": generator.topology_spread_constraints,
+            **generator.neighbour_rules,
+        }
+        for member, rules in rules_by_member.items():
             for rule in rules:
                 if labels.normalise(rule.topology_key) not in known:
                     raise WorkloadError(

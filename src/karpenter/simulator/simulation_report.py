@@ -172,7 +172,7 @@ def summarize_study(labels: StudyLabels, record: StudyRecord, bound: CostBound) 
     cost, least = record.cost_usd(), bound.cost_usd(record.seconds)
     capacity = _capacity(record)
     samples = record.samples
-    present = frozenset(node.node.metadata.name for node in record.starting.nodes)
+    present = record.starting.instance_names
     events = tuple(_node_event(notice, record.begins, present) for notice in record.notices)
     return SimulationReport(
         workload=labels.workload,

@@ -70,6 +70,11 @@ class StartingNode:
     claim: NodeClaim
     instance: SimulatedInstance
 
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.node.metadata.name
+
 
 @dataclass(frozen=True, slots=True)
 class UnmanagedNode:
@@ -80,17 +85,22 @@ class UnmanagedNode:
     allocatable: Resources
 
     @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.node.metadata.name
+
+    @property
     def text(self) -> str:
         """The name of the node, and what of its labels is in the way."""
-        name, stated = self.node.metadata.name, self.node.metadata.labels
+        stated = self.node.metadata.labels
         kind = stated.get(labels.INSTANCE_TYPE, "no instance type")
         match self.reason:
             case UnmanagedReason.UNKNOWN_TYPE:
-                return f"{name} ({kind})"
+                return f"{self.name} ({kind})"
             case UnmanagedReason.NOT_SOLD:
-                return f"{name} ({kind} {stated.get(labels.CAPACITY_TYPE, '')} {stated.get(labels.ZONE, '')})"
+                return f"{self.name} ({kind} {stated.get(labels.CAPACITY_TYPE, '')} {stated.get(labels.ZONE, '')})"
             case _:
-                return name
+                return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +139,14 @@ class StartingCluster:
         return sum(node.instance.price_per_hour for node in self.nodes)
 
     @property
+    def instance_names(self) -> frozenset[str]:
+        """The names of the nodes of NodePools."""
+        return frozenset(node.name for node in self.nodes)
+
+    @property
     def unmanaged_names(self) -> frozenset[str]:
         """The names of the unmanaged nodes."""
-        return frozenset(node.node.metadata.name for node in self.unmanaged)
+        return frozenset(node.name for node in self.unmanaged)
 
 
 @dataclass(frozen=True)
@@ -201,9 +216,7 @@ class _Reading:
             self._read(node)
         self._absent += self._claims_without_node()
         self._check()
-        there = {node.node.metadata.name for node in self._nodes} | {
-            node.node.metadata.name for node in self._unmanaged
-        }
+        there = {node.name for node in self._nodes} | {node.name for node in self._unmanaged}
         not_ready = self._not_ready_names()
         return StartingCluster(
             nodes=tuple(self._nodes),

@@ -27,7 +27,11 @@ _UID_NAMESPACE = uuid.UUID("7c0b9f0a-8f0e-4f0b-9d53-5e0b8f1f6a11")
 #: Labels and annotations of tools that play nodes.
 _KWOK_PREFIXES = ("kwok.x-k8s.io/", f"{labels.KWOK_GROUP}/")
 #: Taints that say what happens to a node at the moment; in the study nothing does.
-_PASSING_TAINTS = (labels.DISRUPTED_TAINT.key, "node.kubernetes.io/unreachable", labels.NOT_READY_TAINT)
+_PASSING_TAINTS = (labels.DISRUPTED_TAINT.key, labels.UNREACHABLE_TAINT, labels.NOT_READY_TAINT)
+#: What every node of a NodePool has, beside its host name.
+LABELS_OF_LAUNCHED_NODES = frozenset(
+    {labels.NODE_POOL, labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS}
+)
 _LAUNCH_CONDITIONS = (conditions.LAUNCHED, conditions.REGISTERED, conditions.INITIALIZED)
 
 
@@ -99,8 +103,8 @@ def simulated_claim(parts: NodeParts, read: NodePool, simulated: NodePool) -> No
 
 def _settled_labels(parts: NodeParts) -> Mapping[str, str]:
     """What a launch settles. NodeClaims that are written by hand may lack it, and would count as drifted."""
-    keys = {labels.NODE_POOL, labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS}
-    return {key: parts.labels[key] for key in sorted(keys | parts.settled) if key in parts.labels}
+    keys = sorted(LABELS_OF_LAUNCHED_NODES | parts.settled)
+    return {key: parts.labels[key] for key in keys if key in parts.labels}
 
 
 def _launch_condition(parts: NodeParts, kind: str) -> Condition:
@@ -148,7 +152,11 @@ def simulated_node(parts: NodeParts, claim: NodeClaim) -> Node:
         metadata=metadata,
         spec=NodeSpec(
             provider_id=PROVIDER_ID_SCHEME + parts.name,
-            taints=tuple(_without_startup_taints(_without_passing_taints(parts.node.spec.taints), parts.claim)),
+            # In a study nothing is there that takes startup taints off.
+            taints=taints.without_taints(
+                _without_passing_taints(parts.node.spec.taints),
+                (taint.as_taint() for taint in parts.claim.spec.startup_taints),
+            ),
             unschedulable=parts.node.spec.unschedulable,
         ),
         status=_ready_status(parts.status, parts.moved(found.creation_timestamp)),
@@ -201,12 +209,6 @@ def unmanaged_node(node: Node, status: NodeStatus, shift: timedelta) -> Node:
 def _ready_status(status: NodeStatus, since: datetime | None) -> NodeStatus:
     ready = Condition(type=conditions.READY, status=conditions.TRUE, reason="KubeletReady", last_transition_time=since)
     return msgspec.structs.replace(status, conditions=(ready,))
-
-
-def _without_startup_taints(stated: Iterable[Taint], claim: NodeClaim) -> Iterable[Taint]:
-    """In a study nothing is there that takes them off."""
-    starting = [taint.as_taint() for taint in claim.spec.startup_taints]
-    return (taint for taint in stated if not any(taints.is_same_taint(taint, each) for each in starting))
 
 
 def _without_passing_taints(stated: Iterable[Taint]) -> Iterable[Taint]:

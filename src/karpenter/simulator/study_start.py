@@ -23,9 +23,7 @@ _TRUE_OF_RUNNING_PODS = ("PodScheduled", "Initialized", "ContainersReady", "Read
 
 def named_nodes(starting: StartingCluster) -> NamedNodes:
     """The names of the nodes, for who plays them."""
-    return NamedNodes(
-        instances=frozenset(node.node.metadata.name for node in starting.nodes), unmanaged=starting.unmanaged_names
-    )
+    return NamedNodes(instances=starting.instance_names, unmanaged=starting.unmanaged_names)
 
 
 def starting_objects(starting: StartingCluster, workload: Workload, faults: WorldFaults) -> tuple[Wire, ...]:

@@ -21,6 +21,7 @@ from karpenter.api.karpenter import (
     NodePoolSpec,
     NodePoolTaint,
 )
+from karpenter.api.kinds import KWOK_NODE_CLASS
 from karpenter.api.meta import ObjectMeta
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.type_index import TypeIndex
@@ -29,8 +30,7 @@ from karpenter.model import labels
 from karpenter.model.requirements import Requirements
 from karpenter.simulator.starting_cluster import UnmanagedNode
 
-_CLASS = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="unmanaged")
-_CORDONED = "node.kubernetes.io/unschedulable"
+_CLASS = NodeClassReference(group=KWOK_NODE_CLASS.group, kind=KWOK_NODE_CLASS.name, name="unmanaged")
 #: What unmanaged nodes may lack that every offering has.
 _DEFAULTS = {labels.INSTANCE_TYPE: "unmanaged", labels.ZONE: "none", labels.CAPACITY_TYPE: labels.ON_DEMAND}
 
@@ -88,5 +88,5 @@ def _taints(node: UnmanagedNode) -> Iterator[NodePoolTaint]:
     """Those that keep pods away. A cordoned node counts as open: the pods that it has stay."""
     for taint in node.node.spec.taints:
         match taint.effect:
-            case "NoSchedule" | "NoExecute" as effect if taint.key != _CORDONED:
+            case "NoSchedule" | "NoExecute" as effect if taint.key != labels.UNSCHEDULABLE_TAINT:
                 yield NodePoolTaint(key=taint.key, value=taint.value or None, effect=effect)

@@ -237,14 +237,8 @@ def _taints(node: Node | None, claim: NodeClaim | None, *, registered: bool, ini
     node_taints = node.spec.taints if node is not None and registered else of_claim
     if initialized:
         return node_taints
-    startup = [taint.as_taint() for taint in claim.spec.startup_taints]
-    return tuple(
-        taint
-        for taint in node_taints
-        if not taints.is_ephemeral(taint)
-        and not taints.is_same_taint(taint, labels.REBOOTING_TAINT)
-        and not any(taints.is_same_taint(taint, expected) for expected in startup)
-    )
+    passing = (labels.REBOOTING_TAINT, *(taint.as_taint() for taint in claim.spec.startup_taints))
+    return tuple(taint for taint in taints.without_taints(node_taints, passing) if not taints.is_ephemeral(taint))
 
 
 def _merged_resources(reported: WireResources, planned: WireResources) -> Resources:

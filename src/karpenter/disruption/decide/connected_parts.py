@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from karpenter.api.core import Pod
 from karpenter.disruption.decide.command import Candidate, Command
 from karpenter.disruption.decide.move_evaluation import MoveEvaluator, whole_move
+from karpenter.model.connected_groups import connected_groups
 
 
 def split_into_parts(command: Command, evaluator: MoveEvaluator) -> tuple[Command, ...]:
@@ -40,11 +41,11 @@ def connected_candidates(
     """
     leaving = pods_by_key or {candidate.key: candidate.reschedulable_pods for candidate in command.candidates}
     key_by_uid = {pod.metadata.uid: key for key, pods in leaving.items() for pod in pods}
-    groups: list[set[str]] = [{candidate.key} for candidate in command.candidates]
-    for replacement in command.replacements:
-        sharing = {key_by_uid[pod.metadata.uid] for pod in replacement.pods if pod.metadata.uid in key_by_uid}
-        merged = set[str]().union(*(group for group in groups if group & sharing))
-        groups = [group for group in groups if not group & sharing] + ([merged] if merged else [])
-    members = (tuple(candidate for candidate in command.candidates if candidate.key in group) for group in groups)
-    position = {candidate.key: number for number, candidate in enumerate(command.candidates)}
-    return sorted(members, key=lambda group: position[group[0].key])
+    sharing = (
+        (key_by_uid[pod.metadata.uid], number)
+        for number, replacement in enumerate(command.replacements)
+        for pod in replacement.pods
+        if pod.metadata.uid in key_by_uid
+    )
+    by_key = {candidate.key: candidate for candidate in command.candidates}
+    return [tuple(by_key[key] for key in group) for group in connected_groups([*by_key], sharing)]

@@ -23,6 +23,7 @@ from karpenter.disruption.decide.connected_parts import connected_candidates
 from karpenter.disruption.decide.pod_arrivals import PodArrivals
 from karpenter.model import labels, pods
 from karpenter.model import resources as res
+from karpenter.model.connected_groups import connected_groups
 from karpenter.scheduling.solution import NewNodeClaim, PlacedPods
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.virtual_pods import is_virtual_pod
@@ -127,19 +128,9 @@ def _dependent_groups(
     removed: Sequence[Candidate], destinations: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
 ) -> list[list[Candidate]]:
     """The nodes that go. Those that paid for the same new nodes, share one, or took pods on the way are together."""
-    leader: dict[str, str] = {}
-
-    def find(key: str) -> str:
-        while leader.setdefault(key, key) != key:
-            key = leader[key]
-        return key
-
-    for key, other in _dependencies({candidate.key for candidate in removed}, destinations, steps):
-        leader[find(key)] = find(other)
-    groups: dict[str, list[Candidate]] = {}
-    for candidate in removed:
-        groups.setdefault(find(candidate.key), []).append(candidate)
-    return list(groups.values())
+    by_key = {candidate.key: candidate for candidate in removed}
+    groups = connected_groups([*by_key], _dependencies(by_key.keys(), destinations, steps))
+    return [[by_key[key] for key in group] for group in groups]
 
 
 def _dependencies(

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from karpenter.model.connected_groups import connected_groups
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.distinct_rows import distinct_numbers, distinct_rows
@@ -243,22 +244,8 @@ def _with_baseline_column(item_types: ItemTypes, rows: OfferingRows) -> tuple[It
 
 def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[list[int]]:
     """Positions of demands in parts, each in order: those in different ones have no pool in common, not even by way of others."""
-    leader: dict[str, str] = {}
-
-    def find(pool: str) -> str:
-        while leader.setdefault(pool, pool) != pool:
-            leader[pool] = leader[leader[pool]]
-            pool = leader[pool]
-        return pool
-
-    for own in options.values():
-        for option in own[1:]:
-            leader[find(option.template.name)] = find(own[0].template.name)
-    parts: dict[str, list[int]] = {}
-    for position, own in options.items():
-        if own:
-            parts.setdefault(find(own[0].template.name), []).append(position)
-    return list(parts.values())
+    pools = ((at, option.template.name) for at, own in options.items() for option in own)
+    return connected_groups([at for at, own in options.items() if own], pools)
 
 
 class LowerBound:

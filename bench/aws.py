@@ -130,7 +130,7 @@ async def _refresh(aws: RemoteDouble) -> list[Figure]:
     account = AwsSession(SdkMetrics(Metrics()))
     services, clock = account.services, SystemClock()
     settings = AwsSettings(cluster_name=CLUSTER)
-    market = InstanceTypeProvider(
+    provider = InstanceTypeProvider(
         services.ec2, services.pricing, settings, aws.region_name, clock, InstanceTypeCaches.empty(clock)
     )
     taken = []
@@ -138,9 +138,9 @@ async def _refresh(aws: RemoteDouble) -> list[Figure]:
         await account.open()
         for _ in range(3):
             began = time.process_time()
-            await market.refresh_types()
-            await market.refresh_on_demand()
-            await market.refresh_spot()
+            await provider.refresh_types()
+            await provider.refresh_on_demand()
+            await provider.refresh_spot()
             taken.append(time.process_time() - began)
     account.close()
     return [Figure("aws: CPU of a refresh of types, prices, offerings", min(taken), "s", 1.0)]

@@ -71,8 +71,8 @@ T = TypeVar("T", DaemonSet, Namespace)
 
 
 @dataclass(frozen=True)
-class StudyMarket:
-    """NodePools and what they can buy, and what was read with them: pods, what holds for pods, and the nodes there are."""
+class StudyCluster:
+    """What was read of the cluster: NodePools and their instance types, DaemonSets, pods, namespaces, budgets, and nodes."""
 
     pools: tuple[NodePool, ...]
     daemon_sets: tuple[DaemonSet, ...]
@@ -88,26 +88,26 @@ class StudyMarket:
 class StudyInputs:
     """What all runs share: one workload and one lower bound of each seed."""
 
-    market: StudyMarket
+    cluster: StudyCluster
     workloads: Mapping[int, Workload]
     bounds: Mapping[int, CostBound]
     world: World
 
     def study(self, policy: Policy, seed: int) -> Study:
         """The study of a policy with one of the seeds."""
-        market = self.market
+        cluster = self.cluster
         return Study(
             self.workloads[seed],
-            market.pools,
+            cluster.pools,
             (_NODE_CLASS,),
-            market.daemon_sets,
-            market.types,
+            cluster.daemon_sets,
+            cluster.types,
             policy,
             self.world,
             seed,
-            market.namespaces,
-            market.budgets,
-            market.starting,
+            cluster.namespaces,
+            cluster.budgets,
+            cluster.starting,
         )
 
 
@@ -115,37 +115,37 @@ def read_inputs(source: StudySource, seeds: Sequence[int], settings: Settings) -
     """Read everything. Raises ``WorkloadError`` and ``WrongInput``."""
     scenario = read_scenario(source.scenario) if source.scenario else None
     world = _world(source, scenario)
-    market = _read_market(source, settings)
+    cluster = _read_cluster(source, settings)
     if scenario is not None:
-        check_topology_keys(scenario, _node_labels(market))
-    workloads = _workloads(source, scenario, market, seeds)
-    return StudyInputs(market, workloads, _bounds(workloads, market, world), world)
+        check_topology_keys(scenario, _node_labels(cluster))
+    workloads = _workloads(source, scenario, cluster, seeds)
+    return StudyInputs(cluster, workloads, _bounds(workloads, cluster, world), world)
 
 
-def _node_labels(market: StudyMarket) -> frozenset[str]:
-    """The labels that nodes of the study may have: of all nodes, of what is sold, and of NodePools."""
-    described = [each.requirements for each in market.types]
-    described += [offering.requirements for each in market.types for offering in each.offerings]
-    sold = {key for each in described for key, entry in each.items() if entry.complement or entry.values}
-    templates = [pool.spec.template for pool in market.pools]
+def _node_labels(cluster: StudyCluster) -> frozenset[str]:
+    """The labels that nodes of the study may have: of all launched nodes, of instance types and offerings, and of NodePools."""
+    described = [each.requirements for each in cluster.types]
+    described += [offering.requirements for each in cluster.types for offering in each.offerings]
+    of_types = {key for each in described for key, entry in each.items() if entry.complement or entry.values}
+    templates = [pool.spec.template for pool in cluster.pools]
     of_pools = {key for each in templates for key in each.metadata.labels}
     of_pools |= {
         entry.key for each in templates for entry in each.spec.requirements if entry.operator != "DoesNotExist"
     }
-    return LABELS_OF_LAUNCHED_NODES | {labels.HOSTNAME} | {labels.normalise(key) for key in sold | of_pools}
+    return LABELS_OF_LAUNCHED_NODES | {labels.HOSTNAME} | {labels.normalise(key) for key in of_types | of_pools}
 
 
 def with_node_pools(inputs: StudyInputs, source: StudySource, settings: Settings) -> StudyInputs:
     """The same workloads and world with the NodePools of another source. Raises ``WorkloadError`` and ``WrongInput``."""
-    own = inputs.market
-    read = _read_market(source, settings)
-    market = replace(
+    own = inputs.cluster
+    read = _read_cluster(source, settings)
+    cluster = replace(
         read,
         daemon_sets=_merged(own.daemon_sets, read.daemon_sets),
         namespaces=_merged(own.namespaces, read.namespaces),
         budgets=own.budgets,
     )
-    return StudyInputs(market, inputs.workloads, _bounds(inputs.workloads, market, inputs.world), inputs.world)
+    return StudyInputs(cluster, inputs.workloads, _bounds(inputs.workloads, cluster, inputs.world), inputs.world)
 
 
 def _merged(own: tuple[T, ...], further: tuple[T, ...]) -> tuple[T, ...]:
@@ -157,7 +157,7 @@ def _merged(own: tuple[T, ...], further: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _workloads(
-    source: StudySource, scenario: Scenario | None, market: StudyMarket, seeds: Sequence[int]
+    source: StudySource, scenario: Scenario | None, cluster: StudyCluster, seeds: Sequence[int]
 ) -> dict[int, Workload]:
     """By seed; a trace has no random numbers, so all seeds share it."""
     if scenario is not None:
@@ -167,17 +167,17 @@ def _workloads(
         return dict.fromkeys(seeds, read_trace(source.trace, TraceWindow(source.from_day, source.days)))
     days = CLUSTER_DAYS if source.days is None else source.days
     return {
-        seed: cluster_workload(market.pods, LoadPattern(source.pattern or LoadPattern.DAILY), seed, days)
+        seed: cluster_workload(cluster.pods, LoadPattern(source.pattern or LoadPattern.DAILY), seed, days)
         for seed in seeds
     }
 
 
-def _bounds(workloads: Mapping[int, Workload], market: StudyMarket, world: World) -> dict[int, CostBound]:
+def _bounds(workloads: Mapping[int, Workload], cluster: StudyCluster, world: World) -> dict[int, CostBound]:
     """By seed; a workload that seeds share is bounded once, unless each seed has prices of its own."""
     if world.price_drift:
-        return {seed: _drifting_bound(workload, market, world, seed) for seed, workload in workloads.items()}
+        return {seed: _drifting_bound(workload, cluster, world, seed) for seed, workload in workloads.items()}
     different = {id(workload): workload for workload in workloads.values()}
-    supply = BoundSupply(market.pools, [market.index], unmanaged=market.starting.unmanaged)
+    supply = BoundSupply(cluster.pools, [cluster.index], unmanaged=cluster.starting.unmanaged)
     bounds = {key: _bound(workload, supply) for key, workload in different.items()}
     return {seed: bounds[id(workload)] for seed, workload in workloads.items()}
 
@@ -188,7 +188,7 @@ def _world(source: StudySource, scenario: Scenario | None) -> World:
     return scenario.world if scenario is not None else World()
 
 
-def _read_market(source: StudySource, settings: Settings) -> StudyMarket:
+def _read_cluster(source: StudySource, settings: Settings) -> StudyCluster:
     file_types = FileTypes(settings.instance_types_file_path) if settings.instance_types_file_path else None
     well_known = EC2_WELL_KNOWN_LABELS if file_types is None else file_types.well_known_labels
     text = None
@@ -205,7 +205,7 @@ def _read_market(source: StudySource, settings: Settings) -> StudyMarket:
     starting = _starting_cluster(source, objects, StudyCloud(types, _pools_by_name(objects.pools, pools)))
     for line in start_notes(starting):
         print_error(line)
-    return StudyMarket(
+    return StudyCluster(
         pools,
         tuple(map(_simulated_daemon_set, objects.daemon_sets)),
         types,
@@ -293,12 +293,12 @@ def _simulated(pool: NodePool) -> NodePool:
     return NodePool(metadata=_identity(pool.metadata), spec=own)
 
 
-def _drifting_bound(workload: Workload, market: StudyMarket, world: World, seed: int) -> CostBound:
-    well_known, duration = well_known_labels_of(market.types) | labels.WELL_KNOWN, workload.duration_seconds
-    priced = priced_types(world.price_drift, seed, market.types, duration)
+def _drifting_bound(workload: Workload, cluster: StudyCluster, world: World, seed: int) -> CostBound:
+    well_known, duration = well_known_labels_of(cluster.types) | labels.WELL_KNOWN, workload.duration_seconds
+    priced = priced_types(world.price_drift, seed, cluster.types, duration)
     indexes = (TypeIndex(each.types, well_known) for each in priced)
     changes = price_changes(world.price_drift, duration)
-    return _bound(workload, BoundSupply(market.pools, indexes, changes, market.starting.unmanaged))
+    return _bound(workload, BoundSupply(cluster.pools, indexes, changes, cluster.starting.unmanaged))
 
 
 def _bound(workload: Workload, supply: BoundSupply) -> CostBound:

@@ -107,8 +107,8 @@ class Aws:
 
     async def dry_run_instances(self, dry_run: RunInstancesDryRun) -> None:
         assert (dry_run.instance_type, dry_run.subnet_id) == ("m5.large", "subnet-1")
-        market = dry_run.data.instance_market_options
-        raise self.launch_answers[market.market_type if market else None]
+        market_options = dry_run.data.instance_market_options
+        raise self.launch_answers[market_options.market_type if market_options else None]
 
     async def describe_cluster(self, name: str) -> EksCluster:
         self._called("cluster")
@@ -377,7 +377,7 @@ def launchable() -> EC2NodeClass:
 
 
 _PASSED = AwsError("DryRunOperation", "would have succeeded")
-_WRONG_MARKET = AwsError("InvalidParameterValue", "You cannot specify tags for Spot instances requests")
+_WRONG_MARKET_TYPE = AwsError("InvalidParameterValue", "You cannot specify tags for Spot instances requests")
 
 
 async def test_a_node_pool_is_reported_with_its_types_and_lowest_price() -> None:
@@ -412,7 +412,7 @@ async def test_instance_types_that_cannot_be_read_are_a_warning() -> None:
     ("on_demand", "spot", "level"),
     [
         (_PASSED, AwsError("InvalidParameterValue", "no"), FindingLevel.OK),
-        (_WRONG_MARKET, _PASSED, FindingLevel.OK),
+        (_WRONG_MARKET_TYPE, _PASSED, FindingLevel.OK),
         (AwsError("UnauthorizedOperation", "no"), AwsError("UnauthorizedOperation", "no"), FindingLevel.WARNING),
         (AwsError("InvalidAMIID.NotFound", "no"), AwsError("InvalidAMIID.NotFound", "no"), FindingLevel.FAILURE),
     ],

@@ -62,8 +62,8 @@ def _series_about_types() -> Scrape:
     """The series about instance types, which are computed at a scrape."""
     metrics = Metrics()
     types: tuple[InstanceType, ...] = ec2_catalog.packaged_instance_types()[:2]
-    market = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
-    market.publish(lambda: offering_samples([offered_to_pool(node_pool(), types)], reserved=False))
+    offering_metrics = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
+    offering_metrics.publish(lambda: offering_samples([offered_to_pool(node_pool(), types)], reserved=False))
     return Scrape(render_sync(metrics.registry))
 
 

@@ -35,7 +35,7 @@ CLUSTER = AwsClusterInfo("c", "us-east-1", "https://c.example", "Y2E=", "1.33", 
 
 
 class BootstrapFixture:
-    """A ``Booting`` over a small market, and what it told."""
+    """A ``BootstrapResolver`` over a few instance types, and what it told."""
 
     def __init__(self, fixture: InstanceTypeFixture, **settings: Any) -> None:
         self.instance_type_fixture = fixture

@@ -21,7 +21,7 @@ class Command:
     def __init__(self) -> None:
         self.settings: list[Settings] = []
 
-    def serve(self, settings: Settings, _market: object) -> None:
+    def serve(self, settings: Settings, _cloud: object) -> None:
         self.settings.append(settings)
 
     def __call__(self, *arguments: str, columns: int = 200, **variables: str) -> Result:

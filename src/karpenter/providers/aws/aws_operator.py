@@ -35,8 +35,7 @@ from karpenter.providers.aws.instance.launch_effects import LaunchEffects
 from karpenter.providers.aws.instance.launch_plan import LaunchSettings
 from karpenter.providers.aws.instance.launch_templates import LaunchTemplateProvider
 from karpenter.providers.aws.instance.unjoined_instances import UnjoinedDependencies, UnjoinedInstanceReporter
-from karpenter.providers.aws.instancetype import ec2_pricing, offering_metrics
-from karpenter.providers.aws.instancetype import instance_type_provider as types_market
+from karpenter.providers.aws.instancetype import ec2_pricing, instance_type_provider, offering_metrics
 from karpenter.providers.aws.instancetype.discovered_capacity import DiscoveredCapacityController
 from karpenter.providers.aws.instancetype.ec2_offerings import OfferingKey
 from karpenter.providers.aws.instancetype.instance_type_provider import InstanceTypeCaches, InstanceTypeProvider
@@ -95,7 +94,7 @@ class AwsOperator:
         self._shifts = self._build_zonal_shifts()
         self._instance_types = self._build_instance_types()
         self._type_refresh = PeriodicRefresh(
-            self._instance_types.refresh_types, types_market.TYPES_REFRESH_PERIOD, context.clock
+            self._instance_types.refresh_types, instance_type_provider.TYPES_REFRESH_PERIOD, context.clock
         )
         self._on_demand_refresh = PeriodicRefresh(
             self._instance_types.refresh_on_demand, ec2_pricing.ON_DEMAND_REFRESH_PERIOD, context.clock
@@ -277,7 +276,7 @@ class AwsOperator:
 
     def _build_instance_types(self) -> InstanceTypeProvider:
         context = self._context
-        inputs = types_market.InstanceTypeInputs(
+        inputs = instance_type_provider.InstanceTypeInputs(
             self._shifted_zone_ids, self._placement_groups.cached, self._offering_metrics.record_skipped
         )
         region = context.cluster.cluster.region

@@ -56,7 +56,7 @@ def data(seeds: Seeds) -> LaunchTemplateData:
     )
 
 
-def fleet(seeds: Seeds, token: str = "", market: str = "on-demand") -> FleetRequest:
+def fleet(seeds: Seeds, token: str = "", capacity_type: str = "on-demand") -> FleetRequest:
     overrides = tuple(
         FleetOverride(instance_type=name, subnet_id=subnet, availability_zone=zone, priority=float(index))
         for index, name in enumerate(("m5.large", "c5.large"))
@@ -68,10 +68,12 @@ def fleet(seeds: Seeds, token: str = "", market: str = "on-demand") -> FleetRequ
                 launch_template_specification=TemplateReference(launch_template_name="nodes"), overrides=overrides
             ),
         ),
-        target_capacity_specification=TargetCapacity(total_target_capacity=1, default_target_capacity_type=market),
+        target_capacity_specification=TargetCapacity(
+            total_target_capacity=1, default_target_capacity_type=capacity_type
+        ),
         tag_specifications=(TagSpecification(resource_type="instance", tags=tag_list(POOL)),),
-        spot_options=SpotOptions(allocation_strategy="price-capacity-optimized") if market == "spot" else None,
-        on_demand_options=OnDemandOptions(allocation_strategy="lowest-price") if market == "on-demand" else None,
+        spot_options=SpotOptions(allocation_strategy="price-capacity-optimized") if capacity_type == "spot" else None,
+        on_demand_options=OnDemandOptions(allocation_strategy="lowest-price") if capacity_type == "on-demand" else None,
         client_token=token,
     )
 
@@ -83,9 +85,9 @@ async def template(account: AwsSession, seeds: Seeds) -> str:
     return made.launch_template_id
 
 
-async def launched_instance(account: AwsSession, seeds: Seeds, market: str = "on-demand") -> str:
+async def launched_instance(account: AwsSession, seeds: Seeds, capacity_type: str = "on-demand") -> str:
     await template(account, seeds)
-    answer = await account.services.ec2.create_fleet(fleet(seeds, market=market))
+    answer = await account.services.ec2.create_fleet(fleet(seeds, capacity_type=capacity_type))
     return answer.instances[0].instance_ids[0]
 
 
@@ -267,7 +269,7 @@ async def test_unavailable_capacity_is_in_the_answer(account: AwsSession, aws: D
     """AWS-T960."""
     await template(account, seeds)
     aws.control.fail_launches("InsufficientInstanceCapacity", capacity_type="spot")
-    answer = await account.services.ec2.create_fleet(fleet(seeds, market="spot"))
+    answer = await account.services.ec2.create_fleet(fleet(seeds, capacity_type="spot"))
     assert answer.instances == ()
     assert {error.error_code for error in answer.errors} >= {"InsufficientInstanceCapacity"}
 

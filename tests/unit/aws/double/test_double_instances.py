@@ -22,8 +22,8 @@ def clock(running: Double, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def _buy(ec2: Any, seeds: Seeds, market: str = "on-demand", units: int = 1) -> list[str]:
-    answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], market, units))
+def _buy(ec2: Any, seeds: Seeds, capacity_type: str = "on-demand", units: int = 1) -> list[str]:
+    answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], capacity_type, units))
     return [name for entry in answer["Instances"] for name in entry["InstanceIds"]]
 
 

@@ -255,10 +255,12 @@ def test_the_cheapest_capacity_block_with_capacity_is_named_and_without_one_spot
     """K15-A42, K15-A44: where every block is full, a claim that allows it is launched as spot or on demand."""
     full = reserved("a", 5e-6, 0, "cr-1", kind="capacity-block")
     open_block = reserved("b", 6e-6, 2, "cr-2", kind="capacity-block")
-    market = offering(labels.ON_DEMAND, "a", 30.0)
-    both = kept(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("p5.48xlarge", offerings=[full, open_block, market]),))
+    on_demand = offering(labels.ON_DEMAND, "a", 30.0)
+    both = kept(
+        claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("p5.48xlarge", offerings=[full, open_block, on_demand]),)
+    )
     assert [override.reservation_id for override in both.types[0].offerings] == ["cr-2"]
-    none = kept(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("p5.48xlarge", offerings=[full, market]),))
+    none = kept(claim("one", RESERVED_OR_ON_DEMAND), (ec2_type("p5.48xlarge", offerings=[full, on_demand]),))
     assert [override.capacity_type for override in none.types[0].offerings] == ["on-demand"]
 
 

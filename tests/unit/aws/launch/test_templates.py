@@ -213,17 +213,17 @@ def test_placement_enclaves_and_other_instance_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "market"),
+    ("kind", "market_type"),
     [("default", None), ("capacity-block", "capacity-block"), (aws_labels.INTERRUPTIBLE, aws_labels.INTERRUPTIBLE)],
 )
-def test_reserved_instances_name_their_reservation(kind: str, market: str | None) -> None:
+def test_reserved_instances_name_their_reservation(kind: str, market_type: str | None) -> None:
     """AWS-503, AWS-504."""
     actual = wire(data_of(capacity_type=labels.RESERVED, reservation="cr-1", reservation_kind=kind))
     assert actual["CapacityReservationSpecification"] == {
         "CapacityReservationPreference": "capacity-reservations-only",
         "CapacityReservationTarget": {"CapacityReservationId": "cr-1"},
     }
-    assert actual.get("InstanceMarketOptions") == ({"MarketType": market} if market else None)
+    assert actual.get("InstanceMarketOptions") == ({"MarketType": market_type} if market_type else None)
 
 
 def test_spot_instances_never_fall_into_open_reservations() -> None:

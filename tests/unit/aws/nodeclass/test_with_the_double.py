@@ -164,8 +164,8 @@ async def test_spot_dry_runs_have_their_own_launch_template(region: Region) -> N
     assert await region.environment.condition("Ready") == ("True", "Ready")
     trials = region.double.calls.of("RunInstances")
     assert {trial.code for trial in trials} == {"DryRunOperation"}
-    markets = {trial.parameters.get("InstanceMarketOptions", {}).get("MarketType") for trial in trials}
-    assert markets == {None, "spot"}
+    market_types = {trial.parameters.get("InstanceMarketOptions", {}).get("MarketType") for trial in trials}
+    assert market_types == {None, "spot"}
 
 
 async def test_an_instance_profile_that_cannot_be_created_is_reported(region: Region) -> None:

@@ -182,7 +182,7 @@ async def _launch_finding(subject: DoctorSubject, node_class: EC2NodeClass) -> D
         text = f"EC2NodeClass {name} has no launch template yet, so no launch was tried: its conditions tell"
         return _LAUNCHES.ok(text)
     newest = max(templates, key=lambda template: str(template.create_time)).launch_template_name
-    errors = [await _dry_run_error(subject, node_class.status, newest, market) for market in (None, labels.SPOT)]
+    errors = [await _dry_run_error(subject, node_class.status, newest, kind) for kind in (None, labels.SPOT)]
     refused = [error for error in errors if error is not None and not error.is_dry_run_passed]
     if len(refused) < len(errors):
         return _LAUNCHES.ok(f"EC2NodeClass {name}: RunInstances through launch template {newest} would succeed")
@@ -195,7 +195,7 @@ async def _launch_finding(subject: DoctorSubject, node_class: EC2NodeClass) -> D
 
 
 async def _dry_run_error(
-    subject: DoctorSubject, status: EC2NodeClassStatus, template: str, market: str | None
+    subject: DoctorSubject, status: EC2NodeClassStatus, template: str, market_type: str | None
 ) -> AwsError | None:
     """What EC2 says. A template of spot launches is good for a spot instance alone, and the other way round."""
     ami, instance_type = _images_with_types(status)[0]
@@ -204,7 +204,7 @@ async def _dry_run_error(
         network_interfaces=(
             NetworkInterfaceRequest(device_index=0, groups=tuple(group.id for group in status.security_groups)),
         ),
-        instance_market_options=InstanceMarketOptionsRequest(market_type=market) if market else None,
+        instance_market_options=InstanceMarketOptionsRequest(market_type=market_type) if market_type else None,
     )
     reference = TemplateReference(launch_template_name=template)
     dry_run = RunInstancesDryRun(instance_type, data, status.subnets[0].id, reference)

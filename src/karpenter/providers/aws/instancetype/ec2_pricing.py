@@ -1,4 +1,4 @@
-"""What instances cost: the price list for on-demand, the spot market, and a packaged table until either is known (AWS §8.2).
+"""What instances cost: the price list for on-demand, spot prices, and a packaged table until either is known (AWS §8.2).
 
 On-demand prices are only ever added to: a list that leaves out a type says nothing about it. Spot prices move and end: a pair of
 type and zone that EC2 has not named for half an hour is not sold there any more. Each type has a number that grows when one of
@@ -193,7 +193,7 @@ class Ec2Prices:
         return len(changed)
 
     def set_spot(self, prices: Mapping[str, Mapping[str, float]], now: datetime) -> int:
-        """Take over what EC2 says of the spot market at this moment; how many types have other prices than before."""
+        """Take over EC2's current spot prices; how many types have other prices than before."""
         for name, zones in prices.items():
             self._mentioned.update(((name, zone), now) for zone in zones)
         current: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""The market: what can be bought for a class, kept up to date at little cost (AWS §§7-8).
+"""Instance types and offerings of a node class, kept up to date at little cost (AWS §§7-8).
 
 A list consists of layers that change at different paces, and each is rebuilt only where it changed:
 
@@ -74,7 +74,7 @@ def _no_placement_group(node_class: EC2NodeClass) -> PlacementGroupInfoEntry | N
 
 @dataclass(frozen=True)
 class InstanceTypeCaches:
-    """What is remembered of EC2's answers between calls; launches and controllers write it, the market reads it."""
+    """What is remembered of EC2's answers between calls; launches and controllers write it, the provider reads it."""
 
     unavailable: UnavailableOfferings
     reservations: ReservationAvailability

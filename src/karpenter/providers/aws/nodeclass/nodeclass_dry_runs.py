@@ -190,19 +190,19 @@ def run_instances_dry_run(trial: DryRunTrial, subnet_id: str) -> RunInstancesDry
 
     EC2 takes tags of spot requests only in a request for a spot instance.
     """
-    kinds, market = ["instance", "volume", "network-interface"], None
+    kinds, market_options = ["instance", "volume", "network-interface"], None
     if trial.candidate.capacity_type == labels.SPOT:
         kinds.append("spot-instances-request")
-        market = InstanceMarketOptionsRequest(market_type=labels.SPOT)
+        market_options = InstanceMarketOptionsRequest(market_type=labels.SPOT)
     instance_type, tags = trial.candidate.instance_type.name, trial.tags.specifications(kinds)
     if trial.template is None:
-        data = replace(trial.data, tag_specifications=tags, instance_market_options=market)
+        data = replace(trial.data, tag_specifications=tags, instance_market_options=market_options)
         return RunInstancesDryRun(instance_type, data, subnet_id)
     data = LaunchTemplateData(
         image_id=trial.data.image_id,
         network_interfaces=trial.data.network_interfaces,
         tag_specifications=tags,
-        instance_market_options=market,
+        instance_market_options=market_options,
     )
     reference = TemplateReference(launch_template_name=trial.template_name)
     return RunInstancesDryRun(instance_type, data, subnet_id, reference)

@@ -27,7 +27,7 @@ from karpenter.api.karpenter import (
     NodeSelectorRequirementWithMinValues,
 )
 from karpenter.api.meta import Condition, ObjectMeta
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
@@ -63,8 +63,8 @@ def figures() -> Iterator[Figure]:
     """Price of the nodes as a share of what they cost when every plan is classic, by batch and seed."""
     load_solver()
     index = TypeIndex(
-        ec2_catalog.packaged_instance_types(),
-        labels.WELL_KNOWN | well_known_labels_of(ec2_catalog.packaged_instance_types()),
+        ec2_packaged_types.packaged_instance_types(),
+        labels.WELL_KNOWN | well_known_labels_of(ec2_packaged_types.packaged_instance_types()),
     )
     for size, target in TARGETS.items():
         ratios, paid = [], dict.fromkeys(_MODES, 0.0)

@@ -35,7 +35,7 @@ from karpenter.api.scheduling_constraints import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
@@ -75,7 +75,7 @@ def figures() -> Iterator[Figure]:
     yield _decided("preferences: 4000 pods with three wishes", _wishing(4000), inc(400), target=0.5)
     for nodes, target in ((500, None), (5000, 1.0)):
         yield _decided(
-            f"nodes: 1000 pods onto {nodes}", _busy(nodes), ec2_catalog.packaged_instance_types(), target=target
+            f"nodes: 1000 pods onto {nodes}", _busy(nodes), ec2_packaged_types.packaged_instance_types(), target=target
         )
     yield from _series()
     yield from _shapes()
@@ -85,13 +85,13 @@ def figures() -> Iterator[Figure]:
 def largest_figures() -> Iterator[Figure]:
     """Pods that wait beside a cluster three times the size that Kubernetes is tested with."""
     objects = _busy(15_000, waiting_pods=5_000)
-    yield _decided("nodes: 5000 pods onto 15000", objects, ec2_catalog.packaged_instance_types(), target=4.0)
+    yield _decided("nodes: 5000 pods onto 15000", objects, ec2_packaged_types.packaged_instance_types(), target=4.0)
 
 
 def _series() -> Iterator[Figure]:
     """Each series with its exponent: 1.0 is proportional. Writes the chart where one is wanted."""
     linear = inc(400)
-    ec2 = ec2_catalog.packaged_instance_types()
+    ec2 = ec2_packaged_types.packaged_instance_types()
     series: dict[str, tuple[tuple[int, ...], _Make, float]] = {
         "pods of 20 groups": ((1250, 2500, 5000, 10_000), lambda n: (growth_shapes.alike(n), linear), 1.1),
         "pods, no two alike": ((500, 1000, 2000), lambda n: (growth_shapes.all_different(n), linear), 1.0),

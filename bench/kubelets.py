@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.kube import config
 from karpenter.model.clock import SystemClock
 from karpenter.model.token_bucket import TokenBucket
@@ -23,7 +23,7 @@ _QPS = 2000
 
 def provider(context: ProviderContext) -> SimulatedProvider:
     """The simulated cloud; its instances do nothing by themselves."""
-    return SimulatedProvider(context.kube, context.clock, ec2_catalog.packaged_instance_types(), Faults())
+    return SimulatedProvider(context.kube, context.clock, ec2_packaged_types.packaged_instance_types(), Faults())
 
 
 async def _main(kubeconfig: str) -> None:

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from bench.figures import Figure
 from karpenter.api.core import Pod
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
@@ -50,7 +50,7 @@ SIZES = ((5, 40), (8, 40), (12, 20), (20, 20), (40, 10))
 def figures() -> Iterator[Figure]:
     """Mean and worst ratio, and mean CPU time, per number of pods."""
     load_solver()
-    types = ec2_catalog.packaged_instance_types()
+    types = ec2_packaged_types.packaged_instance_types()
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     for pods, plans in SIZES:
         yield from _of_size(pods, plans, index)

@@ -16,7 +16,7 @@ from bench.lease_watch import LeaseWatch
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.api.kinds import KWOK_NODE_CLASS, Kind
 from karpenter.api.meta import Wire
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.kube import config
 from karpenter.manager import Manager, ManagerOptions
@@ -37,7 +37,7 @@ class StillCloud:
 
     def __init__(self) -> None:
         self.state = ClusterState()
-        self._types = ec2_catalog.packaged_instance_types()
+        self._types = ec2_packaged_types.packaged_instance_types()
 
     @property
     def node_class_kinds(self) -> tuple[Kind[Wire], ...]:

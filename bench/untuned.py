@@ -14,7 +14,7 @@ from random import Random
 from bench.figures import Figure
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
@@ -83,7 +83,7 @@ WORKLOADS: dict[str, Callable[[Random], dict[str, str]]] = {
 def figures() -> Iterator[Figure]:
     """Per pool and number of pods the worst ratio of price to bound over the workloads."""
     load_solver()
-    types = ec2_catalog.packaged_instance_types()
+    types = ec2_packaged_types.packaged_instance_types()
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     for name, pools in POOLS.items():
         for size in SIZES:

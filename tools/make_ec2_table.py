@@ -2,7 +2,7 @@
 
     python tools/make_ec2_table.py SOURCE_DIRECTORY
 
-Reads ``instance_types.csv`` (shapes, zones, prices) and ``spot_advisor.csv`` (savings) and keeps what the catalogue needs,
+Reads ``instance_types.csv`` (shapes, zones, prices) and ``spot_advisor.csv`` (savings) and keeps what the packaged table needs,
 one row per type, sorted by name. Allocatable is left out, since it is computed.
 """
 

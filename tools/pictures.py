@@ -15,7 +15,7 @@ from karpenter.cli.demo_runner import price_chart
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.main import app
 from karpenter.cli.top_run import silent_logs
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.simulation import LoopClock, SimulationConfig, run_virtual, running_cluster
 from karpenter.simulation.simulated_cluster import NO_NODE_HEARTBEATS
 
@@ -49,7 +49,7 @@ def demo_chart() -> str:
     """What the demo pays against the lower bound, as an SVG. The same decisions give the same bytes."""
 
     async def main(clock: LoopClock) -> str:
-        config = SimulationConfig(ec2_catalog.packaged_instance_types(), timing=NO_NODE_HEARTBEATS)
+        config = SimulationConfig(ec2_packaged_types.packaged_instance_types(), timing=NO_NODE_HEARTBEATS)
         async with running_cluster(clock, config) as stage:
             player = ScenarioPlayer(stage, build_scenario(_DEMO_PODS, _DEMO_SEED), _Silence())
             await player.run_until_load_falls()

@@ -342,10 +342,12 @@ def plan(objects: LoadedObjects, packing: Literal["cheapest", "classic", "fewest
     with _errors_raised() as lines:
         computed = planning.compute_plan(plan_input, options)
         planning.report_skipped_pools(computed.solution, plan_input.objects)
-    catalogs = plan_input.catalogs
-    timing = PlanTiming(computed.seconds, catalogs.load_seconds, computed.seconds + catalogs.load_seconds)
+    instance_types = plan_input.instance_types
+    timing = PlanTiming(computed.seconds, instance_types.load_seconds, computed.seconds + instance_types.load_seconds)
     increases = planning.needed_limit_increases(plan_input, computed)
-    report = PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, limit_increases=increases)
+    report = PlanReport(
+        computed.solution, instance_types.indexes, timing, instance_types.prices, limit_increases=increases
+    )
     return _plan_of(computed.solution, report, (*objects.warnings, *lines))
 
 
@@ -417,7 +419,7 @@ def _explain_pod(objects: LoadedObjects, namespace: str, subject: explain_subjec
     pod = explain_command.find_pod(plan_input.objects, namespace, subject)
     options = settings.scheduling_options(settings.gates)
     explained, solution = explain_command.explained_pod(plan_input, pod, options)
-    prices = plan_input.catalogs.prices
+    prices = plan_input.instance_types.prices
     text = StringIO()
     render_pod.write(explained, price_lines(prices, solution), reason_message, text)
     document = {**render_pod.document(explained), "prices": price_data(prices, solution)}

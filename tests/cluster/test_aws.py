@@ -14,7 +14,7 @@ import pytest
 from controlplane.harness import ControlPlane, Json
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.kube.client import KubeClient
 from karpenter.model import labels
 from karpenter.model import resources as res
@@ -67,7 +67,7 @@ def _cheapest(count: int) -> list[str]:
     """Types that give most processor for a dollar, among those the pools allow."""
 
     def dollars_per_core(name: str) -> float:
-        instance_type = ec2_catalog.find_packaged_type(name)
+        instance_type = ec2_packaged_types.find_packaged_type(name)
         assert instance_type is not None
         spot = [
             offering.price_per_hour for offering in instance_type.offerings if offering.capacity_type == labels.SPOT
@@ -76,7 +76,7 @@ def _cheapest(count: int) -> list[str]:
 
     modern = [
         instance_type.name
-        for instance_type in ec2_catalog.packaged_instance_types()
+        for instance_type in ec2_packaged_types.packaged_instance_types()
         if instance_type.requirements.requirement_for(labels.ARCH).allows("amd64")
         and any(
             instance_type.requirements.requirement_for(f"{labels.AWS_GROUP}/instance-category").allows(text)

@@ -14,7 +14,7 @@ from karpenter.api.karpenter import NodeClaim, NodeClaimResourceRequests, NodeCl
 from karpenter.api.kinds import KWOK_NODE_CLASS, LEASE, NODE, NODE_CLAIM, POD
 from karpenter.api.kwok_node_class import KWOKNodeClass
 from karpenter.api.meta import ObjectMeta
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.kube.errors import NotFound
 from karpenter.kube.protocol import Kube
 from karpenter.model import conditions
@@ -70,7 +70,7 @@ async def test_a_simulated_instance_lives_and_ends_on_a_real_cluster(working_con
     with deployed.installed(working_control_plane) as account:
         async with working_control_plane.client() as kube, account.client() as ours:
             claim = await _claimed(kube)
-            provider = SimulatedProvider(ours, SystemClock(), ec2_catalog.packaged_instance_types())
+            provider = SimulatedProvider(ours, SystemClock(), ec2_packaged_types.packaged_instance_types())
             simulated_nodes = asyncio.create_task(SimulatedNodes(ours, SystemClock(), QUICK).run())
             try:
                 await _play(kube, provider, claim, working_control_plane)

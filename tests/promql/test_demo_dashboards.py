@@ -9,7 +9,7 @@ import pytest
 from monitoring.files import DASHBOARDS
 
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.metrics import exposition
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_virtual, running_cluster
 from promql.engine import Scraped, evaluated_at
@@ -50,7 +50,7 @@ def recorded_demo(narrator: Recorder) -> tuple[list[Scraped], list[str]]:
             await asyncio.sleep(INTERVAL_SECONDS)
 
     async def main(clock: LoopClock) -> list[str]:
-        types = ec2_catalog.packaged_instance_types()
+        types = ec2_packaged_types.packaged_instance_types()
         few = tuple(one for one in types if one.name.startswith(("m6i.", "c6i.", "r6i.")))
         async with running_cluster(clock, SimulationConfig(few)) as cluster:
             watching = asyncio.create_task(scraping(cluster))

@@ -35,7 +35,7 @@ _EVEN = TopologySpreadConstraint(
 
 
 @st.composite
-def catalogues(draw: st.DrawFn) -> tuple[InstanceType, ...]:
+def instance_types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
     """Types of one to four shapes in several sizes, priced by size with some noise, on demand and as spot."""
     instance_types = []
     for family in range(draw(st.integers(1, 4))):
@@ -134,7 +134,7 @@ def test_where_limits_bind_the_classic_way_may_have_a_place_for_more_and_is_take
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=_QUIET)
-@given(catalogues(), workloads())
+@given(instance_types(), workloads())
 def test_the_chosen_plan_is_never_more_expensive_than_the_classic_one(
     types: tuple[InstanceType, ...], waiting: list[Pod]
 ) -> None:

@@ -202,7 +202,7 @@ async def test_ten_pods_get_nodes_that_join_and_are_removed_and_no_secret_is_exp
         seeds = seed(aws)
         tags = [{"Key": "karpenter.sh/discovery", "Value": "true"}]
         client(aws, "ec2").create_tags(Resources=[*seeds.subnets.values(), seeds.group], Tags=tags)
-        aws.region.catalog.keep_only(frozenset({"t3.medium", "t3.large", "t3.xlarge"}))
+        aws.region.instance_types.keep_only(frozenset({"t3.medium", "t3.large", "t3.xlarge"}))
         async with memory_cluster(aws, *_prerequisites(), _class(seeds), _pool()) as cluster:
             await _evaluate(cluster, aws, delivery)
 

@@ -18,7 +18,7 @@ from karpenter.api.ec2_node_class import (
 from karpenter.api.karpenter import NodeClaim, NodeClaimSpec, NodeClassReference, NodePool
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_CLAIM, NODE_POOL
 from karpenter.api.meta import ObjectMeta
-from karpenter.instancetypes import ec2_catalog as catalogue
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.metrics import Metrics
 from karpenter.model import conditions
@@ -73,7 +73,7 @@ from support.manual_clock import ManualClock
 CLUSTER = AwsClusterInfo("shop", "us-west-2", "https://shop.example", "Q0E=", "1.32")
 TYPES = tuple(
     instance_type
-    for instance_type in catalogue.packaged_instance_types()
+    for instance_type in ec2_packaged_types.packaged_instance_types()
     if instance_type.name in ("m5.large", "m6g.large", "c5.xlarge", "g5.xlarge")
 )
 

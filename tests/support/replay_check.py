@@ -12,7 +12,7 @@ from karpenter.disruption.decide.disruption_problem_file import (
     write_disruption_problem,
 )
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.scheduling.problem import Problem, catalogs_of, type_indexes_of
+from karpenter.scheduling.problem import Problem, instance_types_of, type_indexes_of
 from karpenter.scheduling.problem_file import read_problem, solution_bytes, write_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
@@ -30,9 +30,9 @@ def check_disruption_replay(
     problem: DisruptionProblem, indexes: Mapping[str, TypeIndex], solution: DisruptionSolution
 ) -> None:
     """The same for a disruption problem; its commands have the same IDs."""
-    content = write_disruption_problem(problem, catalogs_of(indexes), solution)
+    content = write_disruption_problem(problem, instance_types_of(indexes), solution)
     recorded = read_disruption_problem(content)
-    assert write_disruption_problem(recorded.problem, recorded.catalogs, recorded.solution) == content
-    decided = decide_disruption(recorded.problem, type_indexes_of(recorded.catalogs))
+    assert write_disruption_problem(recorded.problem, recorded.instance_types, recorded.solution) == content
+    decided = decide_disruption(recorded.problem, type_indexes_of(recorded.instance_types))
     assert disruption_solution_bytes(recorded.problem, decided) == recorded.solution_bytes
     assert [command.command_id for command in decided.commands] == [each.command_id for each in solution.commands]

@@ -13,7 +13,7 @@ from karpenter.cli.convert_input import parse_input
 from karpenter.cli.manifest_documents import SourceContent
 from karpenter.conversion.drafts import InputObject
 from karpenter.conversion.manifests import convert_manifests
-from karpenter.instancetypes.ec2_catalog import packaged_instance_types
+from karpenter.instancetypes.ec2_packaged_types import packaged_instance_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import conditions
 from support.builders import NODE_CLASS

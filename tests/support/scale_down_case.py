@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import Budget, NodePool
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels, pods
@@ -23,7 +23,7 @@ from support.builders import node_pool, owner, pod, wanted
 SIZES = tuple((cpu, memory) for cpu in (100, 250, 500, 1000, 1500) for memory in (100, 256, 512, 1024, 2048, 4096))
 #: Pods of each Deployment.
 BEFORE, AFTER = 17, 8
-_TYPES = ec2_catalog.packaged_instance_types()
+_TYPES = ec2_packaged_types.packaged_instance_types()
 INDEX = TypeIndex(_TYPES, well_known_labels_of(_TYPES))
 #: What nodes are bought.
 PLAIN = (

@@ -12,7 +12,7 @@ from karpenter.api.core import Pod, PodStatus
 from karpenter.cli import assumed_status, planning
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import FilePrices
-from karpenter.cli.plan_catalogs import PlanCatalogs
+from karpenter.cli.plan_instance_types import PlanInstanceTypes
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.model import labels
@@ -71,7 +71,7 @@ class ReferencePlanner:
 
     def _solve(self, objects: ClusterObjects, mode: PackingMode) -> Solution:
         indexes = {pool.metadata.name: self._index for pool in objects.pools}
-        plan_input = planning.PlanInput(PlanCatalogs(indexes, FilePrices(""), 0.0), objects, VirtualPods())
+        plan_input = planning.PlanInput(PlanInstanceTypes(indexes, FilePrices(""), 0.0), objects, VirtualPods())
         return planning.compute_plan(plan_input, replace(self._options, packing_mode=mode)).solution
 
 

@@ -22,7 +22,7 @@ from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
 from karpenter.cli.demo_text import DemoPresenter, PlainPresenter, comparison, progress, summary
 from karpenter.cli.terminal import check_writable
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.providers.simulated import SimulatedTiming
 from karpenter.runtime import logging
 from karpenter.simulation import LoopClock, SimulatedCluster, SimulationConfig, run_paced, running_cluster
@@ -133,7 +133,7 @@ class _DemoRun:
     def _stage_config(self) -> SimulationConfig:
         # Visitors ask for the heartbeats of nodes, nobody else does.
         timing = NO_NODE_HEARTBEATS if self._options.port is None else SimulatedTiming()
-        return SimulationConfig(ec2_catalog.packaged_instance_types(), timing=timing)
+        return SimulationConfig(ec2_packaged_types.packaged_instance_types(), timing=timing)
 
     @asynccontextmanager
     async def _serve_api(self, stage: SimulatedCluster) -> AsyncIterator[str]:

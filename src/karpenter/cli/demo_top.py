@@ -16,7 +16,7 @@ from karpenter.api.core import Event
 from karpenter.cli.demo_options import DemoOptions
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.console.console_input import ConsoleInput
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
 from karpenter.kube.informer import Informer
@@ -43,7 +43,7 @@ class DemoSource:
         self._headline = ""
         self._failure = ""
         self._is_over = threading.Event()
-        types = ec2_catalog.packaged_instance_types()
+        types = ec2_packaged_types.packaged_instance_types()
         self._index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
 
     # -- the viewer's side ------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class DemoSource:
 
     async def _play(self, clock: LoopClock) -> None:
         settings = Settings(history_file=self._history_file, history_interval=_HISTORY_INTERVAL)
-        config = SimulationConfig(ec2_catalog.packaged_instance_types(), settings)
+        config = SimulationConfig(ec2_packaged_types.packaged_instance_types(), settings)
         async with running_cluster(clock, config) as cluster, asyncio.TaskGroup() as group:
             events = Informer(cluster.kube, kinds.EVENT)
             tasks = [group.create_task(events.run()), group.create_task(self._tell(cluster))]

@@ -94,7 +94,7 @@ def _write_pod(
     from karpenter.scheduling.explain.reason_messages import reason_message, short_reason_message
 
     reason_text = reason_message if in_full else short_reason_message
-    prices = plan_input.catalogs.prices
+    prices = plan_input.instance_types.prices
     printable = Printable(
         document=lambda: {**render_pod.document(explanation), "prices": render_prices.price_data(prices, plan)},
         page=lambda out: render_pod.write(explanation, render_prices.price_lines(prices, plan), reason_text, out),
@@ -114,7 +114,7 @@ def explained_pod(
     plan = computed.solution
     explanation = render_pod.explain_pod(pod, plan)
     if explanation.claim is not None:
-        passed = passed_node_pools(explanation.claim, pod, computed.problem, plan, plan_input.catalogs.indexes)
+        passed = passed_node_pools(explanation.claim, pod, computed.problem, plan, plan_input.instance_types.indexes)
         explanation = replace(explanation, passed_pools=passed)
     return explanation, plan
 
@@ -142,7 +142,7 @@ def explained_node(
     views = [view for view in preview.snapshot.nodes if name in (view.name, view.key)]
     if not views:
         terminal.exit_with_error(f"node {name} is left out, see above", terminal.WRONG_INPUT)
-    return explain_node(views[0], preview, plan_input.catalogs.indexes), preview
+    return explain_node(views[0], preview, plan_input.instance_types.indexes), preview
 
 
 def _require_node(objects: ClusterObjects, name: str) -> None:

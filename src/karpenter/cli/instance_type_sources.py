@@ -138,9 +138,9 @@ class PackagedTypes:
 
     def types(self) -> _InstanceTypes:
         """The types of the region."""
-        from karpenter.instancetypes import ec2_catalog
+        from karpenter.instancetypes import ec2_packaged_types
 
-        return ec2_catalog.packaged_instance_types(self._region)
+        return ec2_packaged_types.packaged_instance_types(self._region)
 
     def class_types(self, node_class: EC2NodeClass) -> _InstanceTypes:
         """The types with the capacity that the class gives them. Reports settings without effect. Raises ``WrongInput``."""

@@ -11,7 +11,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.cli import planning, region_inference
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import FileTypes, PackagedTypes, TypeSource
-from karpenter.cli.plan_catalogs import build_catalogs
+from karpenter.cli.plan_instance_types import build_plan_types
 from karpenter.cli.region_inference import PlanRegion
 from karpenter.cli.terminal import WrongInput, collected_errors
 from karpenter.instancetypes import ec2_regions
@@ -56,7 +56,7 @@ def _common_region(objects: ClusterObjects, given: str) -> str:
 def _offers(objects: ClusterObjects, source: TypeSource, region: str) -> Iterator[tuple[str, PoolOffer]]:
     # What building a catalogue reports, such as conflicts of overlays, is what a plan says; it is no finding.
     with collected_errors():
-        indexes = build_catalogs(objects, source).indexes
+        indexes = build_plan_types(objects, source).indexes
         daemons = planning.cluster_state(objects).snapshot().daemonset_pods
     usable, _ = usable_templates(objects.pools, indexes, daemons, min_values=False, cpu_surplus=False)
     templates = {template.name: template for template in (*usable, *static_templates(objects.pools, indexes, daemons))}

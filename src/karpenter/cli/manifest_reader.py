@@ -145,7 +145,7 @@ def read_manifests(
 ) -> ClusterObjects:
     """All objects of files, directories, standard input or a text, ready to be planned for.
 
-    ``well_known`` are the labels the catalogue's types define; ``extra_kinds`` are read besides those any plan reads. What is
+    ``well_known`` are the labels that instance types define; ``extra_kinds`` are read besides those any plan reads. What is
     wrong is left out and has its line in ``problems``.
     """
     return read_parts(_source_parts(options), well_known, extra_kinds, options.replicas)

@@ -117,10 +117,10 @@ def _report(plan_input: planning.PlanInput, options: SchedulingOptions, record: 
     computed = planning.compute_plan(plan_input, options)
     if record:
         _record(computed, record)
-    catalogs = plan_input.catalogs
-    timing = PlanTiming(computed.seconds, catalogs.load_seconds, wall_seconds())
+    instance_types = plan_input.instance_types
+    timing = PlanTiming(computed.seconds, instance_types.load_seconds, wall_seconds())
     increases = planning.needed_limit_increases(plan_input, computed)
-    return PlanReport(computed.solution, catalogs.indexes, timing, catalogs.prices, verbose, increases)
+    return PlanReport(computed.solution, instance_types.indexes, timing, instance_types.prices, verbose, increases)
 
 
 def _show_difference(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from karpenter.api.meta import Wire
     from karpenter.cli.cluster_objects import ClusterObjects
     from karpenter.cli.instance_type_sources import FileTypes, PriceSource
-    from karpenter.cli.plan_catalogs import PlanCatalogs
+    from karpenter.cli.plan_instance_types import PlanInstanceTypes
     from karpenter.cli.planning_options import InputOptions
     from karpenter.disruption.decide.disruption_preview import DisruptionPreview
     from karpenter.disruption.decide.disruption_problem import DisruptionOptions
@@ -47,7 +47,7 @@ W = TypeVar("W")
 class PlanInput:
     """What a decision is made on. ``virtual_pods``: those of capacity buffers."""
 
-    catalogs: PlanCatalogs
+    instance_types: PlanInstanceTypes
     objects: ClusterObjects
     virtual_pods: VirtualPods
     #: For when the plan is made; None for now, with all NodePools awake.
@@ -129,7 +129,7 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     from karpenter.api.kinds import CAPACITY_SCHEDULE
     from karpenter.cli.capacity_buffer_pods import virtual_pods_of
     from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, choose_source
-    from karpenter.cli.plan_catalogs import build_catalogs
+    from karpenter.cli.plan_instance_types import build_plan_types
     from karpenter.model import labels
 
     at = _moment_of(options, settings)
@@ -149,7 +149,7 @@ def load_plan_input(options: InputOptions, settings: Settings, extra_kinds: tupl
     virtual_pods = virtual_pods_of(objects, datetime.now(UTC))
     source = file_types or choose_source(objects, options, settings, os.environ)
     _report_idle_pools(objects, source.prices)
-    return PlanInput(build_catalogs(objects, source), objects, virtual_pods, at)
+    return PlanInput(build_plan_types(objects, source), objects, virtual_pods, at)
 
 
 def _moment_of(options: InputOptions, settings: Settings) -> datetime | None:
@@ -178,7 +178,7 @@ def _report_idle_pools(objects: ClusterObjects, prices: PriceSource) -> None:
     """Report NodePools that would launch nothing: their node class is missing, or all their zones are of other regions."""
     from karpenter.cli.host_types import buys_hosts
     from karpenter.cli.instance_type_sources import FilePrices, HostPrices
-    from karpenter.cli.plan_catalogs import missing_node_classes
+    from karpenter.cli.plan_instance_types import missing_node_classes
 
     for line in missing_node_classes(objects):
         print_error(line)
@@ -225,7 +225,7 @@ def compute_plan(plan_input: PlanInput, options: SchedulingOptions) -> ComputedP
 
     load_solver()
     begun = time.perf_counter()
-    indexes = plan_input.catalogs.indexes
+    indexes = plan_input.instance_types.indexes
     problem = build_problem(_plan_snapshot(plan_input), indexes, plan_input.moment, options)
     solution = solve(problem, indexes)
     return ComputedPlan(problem, solution, time.perf_counter() - begun)
@@ -238,7 +238,7 @@ def needed_limit_increases(plan_input: PlanInput, computed: ComputedPlan) -> tup
     from karpenter.scheduling.solver import solve
     from karpenter.scheduling.whatif.limit_increases import limit_increases
 
-    indexes = plan_input.catalogs.indexes
+    indexes = plan_input.instance_types.indexes
     return limit_increases(computed.problem, computed.solution, indexes, partial(solve, indexes=indexes))
 
 
@@ -246,7 +246,7 @@ def nodepool_prices(plan_input: PlanInput, computed: ComputedPlan) -> dict[str, 
     """USD per hour by NodePool: of the nodes there are with a known price, and of those that the plan launches."""
     from karpenter.disruption.decide.costs import NodePrices
 
-    node_prices = NodePrices(plan_input.catalogs.indexes)
+    node_prices = NodePrices(plan_input.instance_types.indexes)
     prices: defaultdict[str, float] = defaultdict(float)
     for node in computed.problem.snapshot.nodes:
         prices[node.pool] += node_prices.price_per_hour(node) or 0.0
@@ -262,7 +262,7 @@ def compute_disruption_preview(plan_input: PlanInput, options: DisruptionOptions
     from karpenter.scheduling.search.linear_program import load_solver
 
     load_solver()
-    return preview_disruption(_plan_snapshot(plan_input), plan_input.catalogs.indexes, plan_input.moment, options)
+    return preview_disruption(_plan_snapshot(plan_input), plan_input.instance_types.indexes, plan_input.moment, options)
 
 
 def _plan_snapshot(plan_input: PlanInput) -> ClusterSnapshot:

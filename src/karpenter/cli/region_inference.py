@@ -15,7 +15,7 @@ from karpenter.api.scheduling_constraints import NodeSelectorTerm
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.terminal import WrongInput
 from karpenter.instancetypes import ec2_regions
-from karpenter.instancetypes.ec2_catalog import ZONE_ID
+from karpenter.instancetypes.ec2_packaged_types import ZONE_ID
 from karpenter.model import labels
 from karpenter.state.pod_signature import required_node_affinity_terms
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from karpenter.cli.instance_type_sources import PackagedPrices
 from karpenter.cli.region_inference import PlanRegion
 from karpenter.cli.render_common import Json, names_text
-from karpenter.instancetypes import ec2_catalog, ec2_regions
+from karpenter.instancetypes import ec2_packaged_types, ec2_regions
 from karpenter.scheduling.solution import Solution
 
 _SHOWN_TYPES = 3
@@ -20,7 +20,7 @@ def packaged_lines(prices: PackagedPrices, plan: Solution) -> Iterator[str]:
     if not region.basis:
         yield "  nothing names a region: set --region or AWS_REGION"
     yield f"  on-demand: {_on_demand_text(region)}"
-    yield f"  spot: savings of {ec2_catalog.SPOT_DATE} in {_spot_region(region)}"
+    yield f"  spot: savings of {ec2_packaged_types.SPOT_DATE} in {_spot_region(region)}"
     if not ec2_regions.ec2_regions()[region.name].offerings_listed:
         yield "  which zones offer which types is assumed"
     estimated = estimated_types(prices, plan)
@@ -29,7 +29,7 @@ def packaged_lines(prices: PackagedPrices, plan: Solution) -> Iterator[str]:
 
 
 def _on_demand_text(region: PlanRegion) -> str:
-    base, date = ec2_regions.BASE_REGION, ec2_catalog.ON_DEMAND_DATE
+    base, date = ec2_regions.BASE_REGION, ec2_packaged_types.ON_DEMAND_DATE
     return date if region.name == base else f"{date} in {base}, times ratios of {ec2_regions.PRICE_RATIO_DATE}"
 
 
@@ -51,9 +51,9 @@ def packaged_data(prices: PackagedPrices, plan: Solution) -> Json:
         "source": "packaged",
         "region": region.name,
         "regionBasis": region.basis or "assumed",
-        "onDemandDate": ec2_catalog.ON_DEMAND_DATE,
+        "onDemandDate": ec2_packaged_types.ON_DEMAND_DATE,
         "regionRatioDate": None if region.name == ec2_regions.BASE_REGION else ec2_regions.PRICE_RATIO_DATE,
-        "spotSavingsDate": ec2_catalog.SPOT_DATE,
+        "spotSavingsDate": ec2_packaged_types.SPOT_DATE,
         "spotSavingsRegion": _spot_region(region),
         "offerings": "listed" if listed else "assumed",
         "estimatedTypes": estimated_types(prices, plan),

@@ -303,7 +303,7 @@ def _summary(report: PlanReport) -> Text:
         text.append(f"\n{line}", style="dim")
     text.append(
         f"\ndecided in {timing.decision_seconds:.3f} s"
-        f" (catalogue {timing.catalog_seconds:.3f} s, {timing.wall_seconds:.2f} s in all)",
+        f" (instance types {timing.load_seconds:.3f} s, {timing.wall_seconds:.2f} s in all)",
         style="dim",
     )
     return text

@@ -42,10 +42,10 @@ _PLAN_MEMBERS = ("nodeClaims", "existingNodes", "unschedulable", "exposure", "co
 
 @dataclass(frozen=True, slots=True)
 class PlanTiming:
-    """Seconds: to decide, from decoded objects to the plan; to load and prepare the catalogue; of the whole process."""
+    """Seconds: to decide, from decoded objects to the plan; to load and prepare the instance types; of the whole process."""
 
     decision_seconds: float
-    catalog_seconds: float
+    load_seconds: float
     wall_seconds: float
 
 
@@ -122,7 +122,7 @@ def document(report: PlanReport) -> Json:
         "prices": price_data(report.prices, plan) if report.prices is not None else None,
         "timings": {
             "decisionSeconds": round(timing.decision_seconds, _SECONDS_DIGITS),
-            "catalogueSeconds": round(timing.catalog_seconds, _SECONDS_DIGITS),
+            "catalogueSeconds": round(timing.load_seconds, _SECONDS_DIGITS),
             "wallSeconds": round(timing.wall_seconds, _SECONDS_DIGITS),
         },
     }

@@ -89,7 +89,7 @@ def _replay_disruption(file: str, content: bytes, output: Output) -> None:
     with gc_disabled():
         load_solver()
         recorded = read_disruption_problem(content)
-        solution = decide_disruption(recorded.problem, type_indexes_of(recorded.catalogs))
+        solution = decide_disruption(recorded.problem, type_indexes_of(recorded.instance_types))
     solved_bytes = disruption_solution_bytes(recorded.problem, solution)
     if solved_bytes != recorded.solution_bytes:
         _end_with_differences(file, recorded.recorded_by, recorded.solution_bytes, solved_bytes)

@@ -64,14 +64,14 @@ def _simulated_cloud(settings: Settings) -> SimulatedCloudConfig | None:
     if settings.provider != "simulated":
         _check_external_provider(settings.provider)
         return None
-    from karpenter.instancetypes import ec2_catalog, instance_type_file
+    from karpenter.instancetypes import ec2_packaged_types, instance_type_file
     from karpenter.manager_cloud import SimulatedCloudConfig
     from karpenter.providers.simulated import Faults, FaultsError, fault_rules
 
     types, script = settings.instance_types_file_path, settings.simulated_faults_file
     try:
         return SimulatedCloudConfig(
-            instance_type_file.load_instance_types(types) if types else ec2_catalog.packaged_instance_types(),
+            instance_type_file.load_instance_types(types) if types else ec2_packaged_types.packaged_instance_types(),
             fault_rules.load_faults(script) if script else Faults(),
         )
     except (instance_type_file.InstanceTypeFileError, FaultsError) as error:

@@ -14,7 +14,7 @@ from karpenter.api.meta import Wire
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.cluster_reader import query_cluster
 from karpenter.cli.instance_type_sources import FileTypes, TypeSource, choose_source
-from karpenter.cli.plan_catalogs import build_catalogs
+from karpenter.cli.plan_instance_types import build_plan_types
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.top_source import WatchedSource
 from karpenter.console.console_input import ConsoleInput
@@ -30,10 +30,10 @@ from karpenter.settings import Settings
 class KubeconfigSource:
     """Connects when it runs, and keeps a ``WatchedSource`` current."""
 
-    def __init__(self, connection: config.Connection, catalogs: _Catalogs, *, includes_untried_pods: bool) -> None:
+    def __init__(self, connection: config.Connection, types: _NodePoolTypes, *, includes_untried_pods: bool) -> None:
         self.title = f"context {connection.context} of {connection.source}"
         self._connection = connection
-        self._catalogs = catalogs
+        self._types = types
         self._includes_untried_pods = includes_untried_pods
         self._watched: WatchedSource | None = None
 
@@ -49,12 +49,12 @@ class KubeconfigSource:
         """Watch until cancelled."""
         async with config.connect(self._connection) as client:
             self._watched = WatchedSource(
-                self.title, client, self._catalogs.indexes, includes_untried_pods=self._includes_untried_pods
+                self.title, client, self._types.indexes, includes_untried_pods=self._includes_untried_pods
             )
             await self._watched.run()
 
 
-class _Catalogs:
+class _NodePoolTypes:
     """Instance types by NodePool, worked out again when NodePools come and go."""
 
     def __init__(self, source: TypeSource, objects: ClusterObjects) -> None:
@@ -63,7 +63,7 @@ class _Catalogs:
 
     def indexes(self, pools: Sequence[NodePool]) -> Mapping[str, TypeIndex]:
         """The types of these NodePools."""
-        return build_catalogs(replace(self._objects, pools=list(pools)), self._source).indexes
+        return build_plan_types(replace(self._objects, pools=list(pools)), self._source).indexes
 
 
 def connect(options: InputOptions, settings: Settings) -> ViewerSource:
@@ -71,10 +71,10 @@ def connect(options: InputOptions, settings: Settings) -> ViewerSource:
     objects = query_cluster(settings, _list_type_objects)
     file = settings.instance_types_file_path
     source = FileTypes(file) if file else choose_source(objects, options, settings, os.environ)
-    catalogs = _Catalogs(source, objects)
-    catalogs.indexes(objects.pools)  # what is wrong with node classes is said before the screen is taken
+    types = _NodePoolTypes(source, objects)
+    types.indexes(objects.pools)  # what is wrong with node classes is said before the screen is taken
     connection = config.load(settings.kubeconfig, settings.context)
-    return KubeconfigSource(connection, catalogs, includes_untried_pods=settings.plans_for_untried_pods)
+    return KubeconfigSource(connection, types, includes_untried_pods=settings.plans_for_untried_pods)
 
 
 async def _list_type_objects(reader: Reader) -> ClusterObjects:

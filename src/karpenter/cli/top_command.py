@@ -113,7 +113,7 @@ def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerS
     objects = loaded.objects
     snapshot = planning.cluster_state(objects).snapshot()
     given = ConsoleInput(
-        snapshot, datetime.now(UTC), objects.pods, objects.nodes, objects.events, loaded.catalogs.indexes
+        snapshot, datetime.now(UTC), objects.pods, objects.nodes, objects.events, loaded.instance_types.indexes
     )
     return RecordedSource(", ".join(input_options.filename or ()), given)
 

@@ -9,7 +9,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionProblem, Di
 from karpenter.disruption.decide.disruption_problem_file import write_disruption_problem
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.runtime.recording_directory import MAX_BYTES, MAX_FILES, RecordingDirectory
-from karpenter.scheduling.problem import catalogs_of
+from karpenter.scheduling.problem import instance_types_of
 
 
 class DisruptionRecorder:
@@ -23,5 +23,5 @@ class DisruptionRecorder:
     ) -> None:
         """Write one problem, unless it has neither a candidate nor a pending command."""
         if any(solution.eligible_nodes.values()) or problem.context.pending_commands:
-            content = partial(write_disruption_problem, problem, catalogs_of(indexes), solution)
+            content = partial(write_disruption_problem, problem, instance_types_of(indexes), solution)
             await self._files.record(problem.context.now, content)

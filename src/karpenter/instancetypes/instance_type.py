@@ -16,7 +16,7 @@ _NOTHING: Resources = {}
 
 
 def _nothing() -> Resources:
-    """One object for all of the ten thousand offerings of a catalogue that override no amount."""
+    """One object for all offerings that override no amount; EC2 has ten thousand."""
     return _NOTHING
 
 

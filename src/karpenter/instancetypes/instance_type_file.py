@@ -1,4 +1,4 @@
-"""Instance types from a JSON file (OPS-251 ff.): a user's own catalogue for the simulated provider and for plans.
+"""Instance types from a JSON file (OPS-251 ff.): a user's own types for the simulated provider and for plans.
 
 The file is an array of types. Members of an offering may start with a capital letter, as in older files. An invalid file stops
 the start: every error is one line with the file, the JSON path and the expected value. Large files repeat the same few dozen

@@ -70,7 +70,7 @@ class LabelForms:
 def label_forms(types: Sequence[InstanceType]) -> dict[str, LabelForms]:
     """The label forms of a list of types, by label key.
 
-    A catalogue has forty thousand requirements, most of them the same few objects: each object is hashed once, not once per type.
+    The types of EC2 have forty thousand requirements, most of them the same few objects: each is hashed once, not per type.
     """
     by_identity: dict[int, tuple[Requirement, list[int]]] = {}
     for position, instance_type in enumerate(types):

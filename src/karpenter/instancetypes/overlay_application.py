@@ -5,7 +5,7 @@
 that sets a price or resource wins. Everything else stays as the provider returned it.
 
 Costs O(overlays x types), with one comparison per distinct label requirement and per distinct offering requirements. Twenty
-overlays over five pools of a cloud's whole catalogue take a quarter of a second.
+overlays over five pools with all instance types of a cloud take a quarter of a second.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _DEFAULT_PLAN_SHARE = Fraction(1, 4)
 MAX_PODS_PER_NODE = 110
 #: USD per hour that a free node counts with where values per dollar are compared.
 LEAST_PRICE_PER_HOUR = 1e-6
-#: Remembered orders of prices, each of the size of a catalogue.
+#: Remembered orders of prices, each with all offerings of an index.
 _ORDERS = 128
 
 

@@ -23,8 +23,8 @@ from karpenter.scheduling.problem_file_parts import (
     Members,
     PodTable,
     canonical_bytes,
-    decoded_catalogs,
-    encoded_catalogs,
+    decoded_instance_types,
+    encoded_instance_types,
     file_content,
     read_recorded,
     requirements_form,
@@ -65,7 +65,7 @@ def write_problem(problem: Problem, solution: Solution) -> bytes:
         "problem": {
             "now": problem.now.isoformat(),
             "options": PLAIN_CODEC.encode(problem.options, SchedulingOptions),
-            **encoded_catalogs(problem.catalogs),
+            **encoded_instance_types(problem.instance_types),
             "snapshot": snapshot,
             "pods": pods.by_key,
         },
@@ -124,7 +124,7 @@ def _recorded(document: Members) -> RecordedProblem:
     pods = PodTable(described.decode("pods", PLAIN_CODEC, Mapping[str, Pod]))
     problem = Problem(
         snapshot=described.decode("snapshot", snapshot_codec(pods), ClusterSnapshot),
-        catalogs=decoded_catalogs(described),
+        instance_types=decoded_instance_types(described),
         now=described.decode("now", PLAIN_CODEC, datetime),
         options=described.decode("options", PLAIN_CODEC, SchedulingOptions),
     )

@@ -1,7 +1,7 @@
-"""The parts that problem files of all kinds share: pods, cluster snapshots and catalogs as JSON (docs/design/problem-files.md).
+"""The parts that all problem files share: pods, cluster snapshots and instance types as JSON (docs/design/problem-files.md).
 
-Everything is written once: pods are a table by ``namespace/name`` and everything else refers to it, catalogs are a list and
-NodePools refer to it by position, and so are the requirements of a catalog. What is derived for speed (bit sets, indexes, pod
+Everything is written once: pods are a table by ``namespace/name`` and everything else refers to it, instance types are a list and
+NodePools refer to it by position, and so are the requirements of types. What is derived for speed (bit sets, indexes, pod
 signatures) is not written: reading derives it again. A number says which pod groups share a signature.
 """
 
@@ -16,7 +16,7 @@ from karpenter.api.core import Pod
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model.requirements import Requirement, Requirements
 from karpenter.scheduling.data_codec import DataCodec, DataError, Form, Json, SharedValues
-from karpenter.scheduling.problem import InstanceTypeCatalog
+from karpenter.scheduling.problem import InstanceTypes
 from karpenter.state.pod_counts import NamespacedLabels, namespaced_labels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import PodGroup
@@ -192,47 +192,47 @@ def snapshot_codec(pods: PodTable) -> DataCodec:
 # -- catalogs ---------------------------------------------------------------------------------------------------------------
 
 
-def encoded_catalogs(catalogs: Mapping[str, InstanceTypeCatalog]) -> dict[str, Json]:
-    """The members of a problem that describe its catalogs."""
-    distinct = list({id(catalog): catalog for catalog in catalogs.values()}.values())
-    positions = {id(catalog): position for position, catalog in enumerate(distinct)}
+def encoded_instance_types(instance_types: Mapping[str, InstanceTypes]) -> dict[str, Json]:
+    """The members of a problem that describe its instance types."""
+    distinct = list({id(types): types for types in instance_types.values()}.values())
+    positions = {id(types): position for position, types in enumerate(distinct)}
     return {
-        "catalogOfNodePool": {name: positions[id(catalog)] for name, catalog in catalogs.items()},
-        "catalogs": [_encoded_catalog(catalog) for catalog in distinct],
+        "catalogOfNodePool": {name: positions[id(types)] for name, types in instance_types.items()},
+        "catalogs": [_encoded_types(types) for types in distinct],
     }
 
 
-def _encoded_catalog(catalog: InstanceTypeCatalog) -> Json:
+def _encoded_types(types: InstanceTypes) -> Json:
     requirements = SharedValues(PLAIN_CODEC, Requirement)
-    described = _catalog_codec(requirements).encode(catalog.instance_types, tuple[InstanceType, ...])
+    described = _types_codec(requirements).encode(types.instance_types, tuple[InstanceType, ...])
     return {
-        "wellKnownLabels": sorted(catalog.well_known_labels),
+        "wellKnownLabels": sorted(types.well_known_labels),
         "requirements": requirements.rows,
         "instanceTypes": described,
     }
 
 
-def _catalog_codec(shared: SharedValues) -> DataCodec:
+def _types_codec(shared: SharedValues) -> DataCodec:
     """Types and offerings share most of their requirements."""
     requirements = DataCodec({Requirement: shared.form})
     return DataCodec({Requirements: requirements_form(requirements)})
 
 
-def decoded_catalogs(described: Members) -> Mapping[str, InstanceTypeCatalog]:
-    """The catalogs by NodePool. Raises `DataError`."""
-    catalogs = [
-        _decoded_catalog(Members(data, f".problem.catalogs[{position}]"))
+def decoded_instance_types(described: Members) -> Mapping[str, InstanceTypes]:
+    """The instance types by NodePool. Raises `DataError`."""
+    instance_types = [
+        _decoded_types(Members(data, f".problem.catalogs[{position}]"))
         for position, data in enumerate(described.items("catalogs"))
     ]
     positions: Mapping[str, int] = described.decode("catalogOfNodePool", PLAIN_CODEC, Mapping[str, int])
-    if any(not 0 <= position < len(catalogs) for position in positions.values()):
-        raise DataError("a catalog that is not there", (".problem.catalogOfNodePool",))
-    return {name: catalogs[position] for name, position in positions.items()}
+    if any(not 0 <= position < len(instance_types) for position in positions.values()):
+        raise DataError("instance types that are not there", (".problem.catalogOfNodePool",))
+    return {name: instance_types[position] for name, position in positions.items()}
 
 
-def _decoded_catalog(described: Members) -> InstanceTypeCatalog:
-    codec = _catalog_codec(SharedValues(PLAIN_CODEC, Requirement, described.items("requirements")))
-    return InstanceTypeCatalog(
+def _decoded_types(described: Members) -> InstanceTypes:
+    codec = _types_codec(SharedValues(PLAIN_CODEC, Requirement, described.items("requirements")))
+    return InstanceTypes(
         described.decode("instanceTypes", codec, tuple[InstanceType, ...]),
         frozenset(described.decode("wellKnownLabels", PLAIN_CODEC, tuple[str, ...])),
     )

@@ -67,7 +67,7 @@ def solve(
 ) -> Solution:
     """Plan nodes for the waiting pods: the same problem gives the same solution.
 
-    ``indexes``: type indexes of the problem's catalogs, by NodePool, where the caller keeps them; they only save time, as does
+    ``indexes``: type indexes by NodePool, where the caller keeps them; they only save time, as does
     ``memory``.
     """
     indexes = build_type_indexes(problem) if indexes is None else indexes

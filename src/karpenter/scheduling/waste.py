@@ -42,7 +42,7 @@ def accelerators(resources: Resources) -> tuple[str, ...]:
 
 
 class WasteCalculator:
-    """What nodes of one catalogue waste. Going rates are worked out when first needed: linear in offerings."""
+    """What nodes of the types of one index waste. Going rates are worked out when first needed: linear in offerings."""
 
     def __init__(self, index: TypeIndex) -> None:
         self._index = index

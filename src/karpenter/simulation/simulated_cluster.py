@@ -4,7 +4,7 @@ test.
 The manager is the one that ``karpenter run`` starts; everything around it is simulated. Under ``run_virtual`` a run is
 deterministic and fast, under ``run_paced`` people can watch it, and ``apiserver.http_front.serving`` opens it to kubectl.
 
-    async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types())) as cluster:
+    async with running_cluster(clock, SimulationConfig(ec2_packaged_types.packaged_instance_types())) as cluster:
         await cluster.create(*objects)
         assert await cluster.wait_until(lambda: cluster.counts().pending == 0, 300)
 """

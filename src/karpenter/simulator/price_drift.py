@@ -1,4 +1,4 @@
-"""Prices that change while a study runs: the catalogue at each change, the same for every policy of a seed.
+"""Prices that change while a study runs: all instance types at each change, the same for every policy of a seed.
 
 The logarithm of an offering's price over its list price is drawn as an autoregressive process of first order, which is the
 Ornstein-Uhlenbeck process at fixed times: it starts at 0, comes back to 0 within days, and in the long run has the standard
@@ -35,7 +35,7 @@ class PriceDrift(OfferingPattern, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(frozen=True, slots=True)
 class PricedTypes:
-    """The catalogue from a moment on, in seconds since the start of the study."""
+    """All instance types from a moment on, in seconds since the start of the study."""
 
     begin_seconds: int
     types: tuple[InstanceType, ...]
@@ -50,7 +50,7 @@ def price_changes(rules: Sequence[PriceDrift], until_seconds: int) -> tuple[int,
 def priced_types(
     rules: Sequence[PriceDrift], seed: int, types: Sequence[InstanceType], until_seconds: int
 ) -> Iterator[PricedTypes]:
-    """The catalogue at the start and after each change before ``until_seconds``. Costs O(offerings) for each change."""
+    """All instance types at the start and after each change before ``until_seconds``. Costs O(offerings) for each change."""
     yield PricedTypes(0, tuple(types))
     walks = [_walks(rules, seed, instance_type) for instance_type in types]
     for moment in price_changes(rules, until_seconds):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from support.aws.catalog import Catalog
+from support.aws.ec2_types import Ec2Types
 
 #: Bounds of free instances; capacity-optimized-prioritized treats pools between the same bounds as equal.
 _BUCKETS = (1, 10, 100)
@@ -55,7 +55,7 @@ class _PlannedSize(NamedTuple):
 class Capacity:
     """The pools. ``now`` is seconds since the epoch."""
 
-    catalog: Catalog
+    instance_types: Ec2Types
     now: Callable[[], float]
     quotas: Quotas = field(default_factory=Quotas)
     _free: dict[Pool, int] = field(default_factory=dict)
@@ -101,9 +101,9 @@ class Capacity:
     def price(self, pool: Pool) -> float:
         """USD an hour; infinite where the price is unknown."""
         if pool.capacity_type == "spot":
-            price = self.catalog.spot_price(pool.instance_type, pool.zone)
+            price = self.instance_types.spot_price(pool.instance_type, pool.zone)
         else:
-            price = self.catalog.on_demand_price(pool.instance_type)
+            price = self.instance_types.on_demand_price(pool.instance_type)
         return math.inf if price is None else price
 
     def rank(self, targets: Sequence[LaunchTarget], strategy: str) -> list[LaunchTarget]:

@@ -132,11 +132,11 @@ class Control:
 
     def set_spot_price(self, instance_type: str, zone: str, price: float | None) -> None:
         """Set the spot price in USD an hour; None: AWS reports no price."""
-        self._region.catalog.set_spot_price(instance_type, zone, price)
+        self._region.instance_types.set_spot_price(instance_type, zone, price)
 
     def set_on_demand_price(self, instance_type: str, price: float) -> None:
         """Set the on-demand price in USD an hour."""
-        self._region.catalog.set_on_demand_price(instance_type, price)
+        self._region.instance_types.set_on_demand_price(instance_type, price)
 
     # -- resources of the account ---------------------------------------------------------------------------------------------
 

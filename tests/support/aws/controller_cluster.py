@@ -47,7 +47,7 @@ _TYPES = frozenset(f"{family}.{size}" for family in _FAMILIES for size in ("larg
 def double_with_slow_clock() -> Iterator[Double]:
     """The double with a slow clock and few instance types."""
     with Double(now=lambda: time.time() - BEHIND_SECONDS) as running:
-        running.region.catalog.keep_only(_TYPES)
+        running.region.instance_types.keep_only(_TYPES)
         yield running
 
 

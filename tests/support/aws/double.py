@@ -34,7 +34,7 @@ from support.aws.wire import Call, Fields, Refusal
 REGION = "us-west-2"
 KUBERNETES = ("1.32", "1.34", "1.35", "1.36")
 _CONTROL = "/_double/"
-#: Answers that are expensive to encode and change only with the catalog. The start time of spot prices does not matter.
+#: Answers that are expensive to encode and change only with types and prices. The start time of spot prices does not matter.
 _CACHED_OPERATIONS = frozenset(
     {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory", "GetProducts"}
 )
@@ -161,7 +161,7 @@ class Double:
 
     def _handle(self, call: Call, answer: Callable[[Fields], Fields]) -> Response:
         asked = {name: value for name, value in call.parameters.items() if name != _START_TIME}
-        key = f"{call.operation} {asked} {self.region.catalog.changed_prices}"
+        key = f"{call.operation} {asked} {self.region.instance_types.changed_prices}"
         if key in self._cached_answers:
             body, status, headers = self._cached_answers[key]
             return Response(body, status=status, headers=headers)

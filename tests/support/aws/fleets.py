@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from karpenter.instancetypes import ec2_capacity
 from support.aws.capacity import Capacity, LaunchTarget, Pool
-from support.aws.catalog import Catalog
+from support.aws.ec2_types import Ec2Types
 from support.aws.images import Images
 from support.aws.instances import DoubleInstance, Instances
 from support.aws.network import Network
@@ -63,7 +63,7 @@ class FleetBehavior:
 class RegionState(NamedTuple):
     """The state of the region that launches read and change."""
 
-    catalog: Catalog
+    instance_types: Ec2Types
     images: Images
     templates: Templates
     reservations_and_groups: ReservationsAndGroups
@@ -141,7 +141,7 @@ class Fleets:
             self._region.templates.find(config["LaunchTemplateSpecification"])
             self._check_allowed("ec2:CreateFleet", _TEMPLATE)
         for override in overrides:
-            if override.get("InstanceType") not in self._region.catalog.types:
+            if override.get("InstanceType") not in self._region.instance_types.types:
                 raise Refusal(
                     "InvalidParameterValue",
                     f"Value ({override.get('InstanceType')}) for parameter InstanceType is invalid",
@@ -258,13 +258,13 @@ class Fleets:
         )
         self._region.network.check_profile((option.data.get("IamInstanceProfile") or {}).get("Name"))
         pool = option.target.pool
-        if not self._region.catalog.is_offered(pool.instance_type, pool.zone):
+        if not self._region.instance_types.is_offered(pool.instance_type, pool.zone):
             raise Refusal(
                 "InvalidFleetConfiguration",
                 f"Your requested instance type ({pool.instance_type}) is not supported in your requested "
                 f"Availability Zone ({pool.zone}).",
             )
-        architectures = self._region.catalog.types[pool.instance_type]["ProcessorInfo"]["SupportedArchitectures"]
+        architectures = self._region.instance_types.types[pool.instance_type]["ProcessorInfo"]["SupportedArchitectures"]
         if image.architecture not in architectures:
             raise Refusal(
                 "InvalidParameterValue",
@@ -292,7 +292,7 @@ class Fleets:
     def _check_quotas(self, pool: Pool) -> None:
         quotas, instances = self._region.capacity.quotas, self._region.instances
         same = [instance for instance in instances.alive() if instance.pool.capacity_type == pool.capacity_type]
-        vcpus = sum(instance.vcpus for instance in same) + self._region.catalog.vcpus(pool.instance_type)
+        vcpus = sum(instance.vcpus for instance in same) + self._region.instance_types.vcpus(pool.instance_type)
         if pool.capacity_type == "spot" and (len(same) + 1 > quotas.spot_instances or vcpus > quotas.spot_vcpus):
             raise Refusal("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
         if pool.capacity_type == "on-demand" and vcpus > quotas.on_demand_vcpus:
@@ -305,7 +305,7 @@ class Fleets:
     def _addresses(self, instance_type: str) -> int:
         if not self.behavior.pods_take_addresses:
             return 1
-        network = self._region.catalog.types[instance_type]["NetworkInfo"]
+        network = self._region.instance_types.types[instance_type]["NetworkInfo"]
         return ec2_capacity.max_pods(network["MaximumNetworkInterfaces"], network["Ipv4AddressesPerInterface"])
 
     def _check_group(self, option: _LaunchOption) -> None:
@@ -361,7 +361,7 @@ class Fleets:
         return DoubleInstance(
             instance_id=f"i-{uuid4().hex[:17]}",
             pool=pool,
-            zone_id=region.catalog.zones[pool.zone],
+            zone_id=region.instance_types.zones[pool.zone],
             subnet_id=option.target.subnet_id,
             vpc_id=region.network.vpc(option.target.subnet_id),
             private_ip=address,
@@ -376,7 +376,7 @@ class Fleets:
             lifecycle=self._lifecycle(pool, reservation_id),
             partition=self._partition(option, number),
             addresses=self._addresses(pool.instance_type),
-            vcpus=region.catalog.vcpus(pool.instance_type),
+            vcpus=region.instance_types.vcpus(pool.instance_type),
         )
 
     def _lifecycle(self, pool: Pool, reservation_id: str) -> str:

@@ -124,10 +124,10 @@ def region(double: Double) -> FakeRegion:
 class ProviderProcess:
     """A provider with its cluster view. A test starts the controllers it needs."""
 
-    def __init__(self, double: Double, catalog: FakeRegion, context: AwsContext, kube: MemoryKube) -> None:
+    def __init__(self, double: Double, fake_region: FakeRegion, context: AwsContext, kube: MemoryKube) -> None:
         cloud = AwsOperator(context)
         self.double = double
-        self.catalog = catalog
+        self.fake_region = fake_region
         self.controllers = {controller.name: controller for controller in cloud.controllers()}
         self.cloud = cloud
         self.kube = kube
@@ -236,10 +236,10 @@ async def unhydrated(double: Double, account: AwsSession, **settings: Any) -> Pr
         **{"cluster_name": NAME, "cluster_endpoint": "https://prod.example", "service_cidr": "10.96.0.0/12", **settings}
     )
     facts = await discover_cluster(account, own, ApiServerAccess(kube, version, "Q0E="))
-    catalog = region(double)
-    few: Any = Ec2WithFewTypes(account.services.ec2, catalog)
-    services = account.services._replace(ec2=few, pricing=catalog)
-    return ProviderProcess(double, catalog, context(services, facts, own, kube, clock, metrics), kube)
+    fake_region = region(double)
+    few: Any = Ec2WithFewTypes(account.services.ec2, fake_region)
+    services = account.services._replace(ec2=few, pricing=fake_region)
+    return ProviderProcess(double, fake_region, context(services, facts, own, kube, clock, metrics), kube)
 
 
 async def launched(process: ProviderProcess, name: str = "one", *types: str) -> tuple[NodeClaim, Instance]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from support.aws.capacity import Capacity
-from support.aws.catalog import Catalog
+from support.aws.ec2_types import Ec2Types
 from support.aws.event_bridge import EventBridge
 from support.aws.fleets import Fleets, RegionState
 from support.aws.images import Images
@@ -41,18 +41,18 @@ class Region:
         self.moto = moto
         self.now = now
         self._kubernetes = kubernetes
-        self.catalog = Catalog(moto)
+        self.instance_types = Ec2Types(moto)
         self.images = Images(kubernetes)
         self.templates = Templates()
         self.reservations_and_groups = ReservationsAndGroups()
-        self.capacity = Capacity(self.catalog, now)
+        self.capacity = Capacity(self.instance_types, now)
         self.instances = Instances(now, self._release)
         self.network = Network(moto)
         self.clusters = Clusters()
         self.permissions_and_quotas = PermissionsAndQuotas(check_allowed)
         self.event_bridge = EventBridge(moto, self.moment)
         state = RegionState(
-            self.catalog,
+            self.instance_types,
             self.images,
             self.templates,
             self.reservations_and_groups,
@@ -74,7 +74,7 @@ class Region:
         self.clusters = Clusters()
         self.images.reset()
         for part in (
-            self.catalog,
+            self.instance_types,
             self.templates,
             self.reservations_and_groups,
             self.capacity,
@@ -103,9 +103,9 @@ class Region:
     def _ec2_answers(self) -> Mapping[str, Answer]:
         """Handlers by operation, with the dry runs and pages that all EC2 operations share."""
         plain: dict[str, Answer] = {
-            "DescribeInstanceTypes": self.catalog.describe_types,
-            "DescribeInstanceTypeOfferings": self.catalog.describe_offerings,
-            "DescribeSpotPriceHistory": lambda asked: self.catalog.describe_spot_prices(asked, self.moment()),
+            "DescribeInstanceTypes": self.instance_types.describe_types,
+            "DescribeInstanceTypeOfferings": self.instance_types.describe_offerings,
+            "DescribeSpotPriceHistory": lambda asked: self.instance_types.describe_spot_prices(asked, self.moment()),
             "DescribeSubnets": self._subnets,
             "DescribeSecurityGroups": self._security_groups,
             "DescribeImages": lambda asked: self.images.describe(asked, self.moment()),
@@ -137,7 +137,7 @@ class Region:
     def _other_answers(self) -> Mapping[tuple[str, str], Answer]:
         return {
             ("ssm", "GetParameter"): self._parameter,
-            ("pricing", "GetProducts"): self.catalog.products,
+            ("pricing", "GetProducts"): self.instance_types.products,
             ("iam", "ListInstanceProfiles"): self._profiles,
             ("events", "PutEvents"): self.event_bridge.put,
             ("iam", "SimulatePrincipalPolicy"): self.permissions_and_quotas.simulate,

@@ -123,7 +123,7 @@ async def launched(process: ProviderProcess, name: str) -> str:
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     with Double() as running:
-        running.region.catalog.keep_only(_SOLD)
+        running.region.instance_types.keep_only(_SOLD)
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
         monkeypatch.setenv("AWS_REGION", running.region_name)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIADOUBLE")

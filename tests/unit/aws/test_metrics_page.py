@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.metrics import Metrics
 from karpenter.metrics.exposition import render_sync
@@ -61,7 +61,7 @@ def _process() -> Metrics:
 def _series_about_types() -> Scrape:
     """The series about instance types, which are computed at a scrape."""
     metrics = Metrics()
-    types: tuple[InstanceType, ...] = ec2_catalog.packaged_instance_types()[:2]
+    types: tuple[InstanceType, ...] = ec2_packaged_types.packaged_instance_types()[:2]
     offering_metrics = OfferingMetrics(metrics.registry, lambda: (OfferingKey("spot", "m5.large", "us-west-2a"),))
     offering_metrics.publish(lambda: offering_samples([offered_to_pool(node_pool(), types)], reserved=False))
     return Scrape(render_sync(metrics.registry))

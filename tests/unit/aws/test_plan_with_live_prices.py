@@ -20,7 +20,7 @@ _TYPES = frozenset({"m5.large", "c5.xlarge", "m5.metal"})
 @pytest.fixture(scope="module")
 def running() -> Iterator[Double]:
     with Double() as double:
-        double.region.catalog.keep_only(_TYPES)
+        double.region.instance_types.keep_only(_TYPES)
         yield double
 
 
@@ -73,7 +73,7 @@ def _plan(*arguments: str | Path) -> Result:
 
 
 def test_prices_are_those_of_the_account_and_are_cached(aws: Double, manifests: Path) -> None:
-    aws.region.catalog.set_on_demand_price("m5.large", 0.0123)
+    aws.region.instance_types.set_on_demand_price("m5.large", 0.0123)
     result = _plan("-f", manifests, "-o", "json")
     assert result.stderr == ""
     loads = json.loads(result.stdout)
@@ -82,7 +82,7 @@ def test_prices_are_those_of_the_account_and_are_cached(aws: Double, manifests: 
     assert {name: loads["prices"][name] for name in ("source", "region", "currency", "onDemand")} == {
         "source": "EC2", "region": aws.region_name, "currency": "USD", "onDemand": "price list",
     }  # fmt: skip
-    aws.region.catalog.set_on_demand_price("m5.large", 9.9)
+    aws.region.instance_types.set_on_demand_price("m5.large", 9.9)
     page = _plan("-f", manifests).stdout
     assert "0.0123" in page
     assert f"prices: of EC2 in {aws.region_name}, read 20" in page

@@ -15,7 +15,7 @@ from karpenter.api import kinds
 from karpenter.cli.demo_chart import PriceChart, Step
 from karpenter.cli.demo_scenario import ScenarioPlayer, build_scenario
 from karpenter.cli.demo_screen import DemoScreen
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.providers.simulated import Faults
 from karpenter.providers.simulated.fault_rules import InsufficientCapacityRule
@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 def _few_types() -> tuple[InstanceType, ...]:
     """General, computing and memory types of one generation: choosing among all makes these tests four times as long."""
     return tuple(
-        sold for sold in ec2_catalog.packaged_instance_types() if sold.name.startswith(("m6i.", "c6i.", "r6i."))
+        sold for sold in ec2_packaged_types.packaged_instance_types() if sold.name.startswith(("m6i.", "c6i.", "r6i."))
     )
 
 
@@ -61,7 +61,7 @@ def test_all_pods_belong_either_to_the_day_or_to_the_rush(pod_count: int) -> Non
 
 def test_pods_that_get_no_node_are_complained_about() -> None:
     nothing_to_be_had = Faults(insufficient_capacity=(InsufficientCapacityRule(),))
-    few = tuple(sold for sold in ec2_catalog.packaged_instance_types() if sold.name.startswith("m5."))
+    few = tuple(sold for sold in ec2_packaged_types.packaged_instance_types() if sold.name.startswith("m5."))
 
     async def main(clock: LoopClock) -> list[str]:
         async with running_cluster(clock, SimulationConfig(few, faults=nothing_to_be_had)) as stage:

@@ -130,7 +130,7 @@ def test_hosts_that_contradict_each_other_end_the_command_in_one_line(tmp_path: 
 
 
 def test_lint_knows_what_the_pool_of_hosts_can_buy(tmp_path: Path) -> None:
-    """KL202 and the like count hosts, not the catalogue of a cloud; the class itself is checked as in a plan."""
+    """KL202 and the like count hosts, not the instance types of a cloud; the class itself is checked as in a plan."""
     small = POOL.replace("  template:", '  limits: {cpu: "4"}\n  template:')
     said = run(tmp_path, CLASS, small, command=("lint",)).stdout
     assert "KL211" not in said  # all hosts are amd64

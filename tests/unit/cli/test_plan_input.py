@@ -230,7 +230,7 @@ def test_without_a_pool_pods_wait_and_that_is_reported(plan: Plan, written: Writ
     assert (waiting["pod"], waiting["reasons"][0]["category"]) == ("default/a", "no-pool")
 
 
-def test_labels_only_the_catalogue_defines_can_be_asked_for(plan: Plan, written: Written) -> None:
+def test_labels_that_only_instance_types_define_can_be_required(plan: Plan, written: Written) -> None:
     file = written("a.json", pool(), pod("a", nodeSelector={"example.com/family": "b"}))
     (claim,) = json.loads(plan("-f", file, "-o", "json").stdout)["nodeClaims"]
     assert claim["instanceTypes"] == ["b.large"]

@@ -210,9 +210,9 @@ def test_preferences_can_be_ignored(plan: Plan, written: Written) -> None:
 
 def test_the_legality_check_notices_what_is_illegal(plan: Plan, mixed: Path, types: Path) -> None:
     objects = [load for load in json.loads(mixed.read_text())["items"] if load["metadata"]["name"] != "huge"]
-    catalogue = json.loads(types.read_text())
+    type_file = json.loads(types.read_text())
     good = {**json.loads(plan("-f", mixed, "-o", "json").stdout), "unschedulable": []}
-    assert list(faults(objects, catalogue, good)) == []
+    assert list(faults(objects, type_file, good)) == []
     for spoil in (
         lambda claim: claim["instanceTypes"].append("a.small"),
         lambda claim: claim["instanceTypes"].reverse(),
@@ -224,7 +224,7 @@ def test_the_legality_check_notices_what_is_illegal(plan: Plan, mixed: Path, typ
     ):
         bad = copy.deepcopy(good)
         spoil(bad["nodeClaims"][0])
-        assert list(faults(objects, catalogue, bad))
+        assert list(faults(objects, type_file, bad))
 
 
 def process(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:

@@ -68,8 +68,8 @@ def published() -> Iterator[tuple[str, str]]:
 )
 def test_the_lower_bound_is_that_which_others_have_worked_out(name: str, bound: str) -> None:
     """To the last digit they give: figures from another programme, which shares no code with ours."""
-    catalogue = SCENARIOS / ("types-linear-400.json" if name.startswith("diverse") else TYPES.name)
-    cost = planned(SCENARIOS / f"{name}.json", catalogue)["cost"]
+    type_file = SCENARIOS / ("types-linear-400.json" if name.startswith("diverse") else TYPES.name)
+    cost = planned(SCENARIOS / f"{name}.json", type_file)["cost"]
     digits = len(bound.partition(".")[2])
     assert cost["lowerBoundPerHour"] == pytest.approx(float(bound), abs=0.51 * 10**-digits)
     assert cost["lowerBoundPerHour"] <= cost["perHour"]

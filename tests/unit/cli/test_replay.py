@@ -16,7 +16,7 @@ from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.disruption_problem_file import write_disruption_problem
 from karpenter.disruption.disruption_recorder import DisruptionRecorder
-from karpenter.scheduling.problem import build_problem, catalogs_of
+from karpenter.scheduling.problem import build_problem, instance_types_of
 from karpenter.scheduling.problem_file import FORMAT, read_problem, write_problem
 from karpenter.scheduling.solver import solve
 from support.agreement_scenarios import TYPES, Scenario, scenarios
@@ -161,7 +161,7 @@ def recorded_disruption(tmp_path: Path) -> tuple[Path, DisruptionSolution]:
     problem, prepared = DisruptionProblem(snapshot(objects), QUIET), indexes(objects, KINDS)
     solution = decide_disruption(problem, prepared)
     file = tmp_path / "disruption.json"
-    file.write_bytes(write_disruption_problem(problem, catalogs_of(prepared), solution))
+    file.write_bytes(write_disruption_problem(problem, instance_types_of(prepared), solution))
     return file, solution
 
 

@@ -47,6 +47,6 @@ def test_run_imports_only_what_its_provider_needs(statement: str, further: tuple
     assert needless == []
 
 
-def test_a_process_on_aws_reads_no_simulated_catalogue() -> None:
+def test_a_process_on_aws_has_no_simulated_cloud() -> None:
     settings = resolve_settings({"provider": "aws", "cluster_name": "c"}, {})
     assert run_command._simulated_cloud(settings) is None

@@ -312,7 +312,7 @@ async def test_types_that_cannot_be_read_stop_the_drift_of_their_pool_only(clust
 
     async def refusing(pool: NodePool) -> tuple[InstanceType, ...]:
         if pool.metadata.name == "a":
-            raise ProviderError("no catalogue")
+            raise ProviderError("no instance types")
         return await read(pool)
 
     cluster.cloud.instance_types = refusing  # type: ignore[method-assign]

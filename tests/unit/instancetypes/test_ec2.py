@@ -1,4 +1,4 @@
-"""The packaged catalogue against the published figures."""
+"""The packaged instance types against the published figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from karpenter.instancetypes import ec2_capacity, ec2_catalog, well_known_labels
+from karpenter.instancetypes import ec2_capacity, ec2_packaged_types, well_known_labels
 from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType, Offering
 from karpenter.model import labels
 from karpenter.model import resources as res
@@ -38,7 +38,7 @@ def test_the_worked_numbers_come_out(row: tuple[str | int, ...]) -> None:
     assert isinstance(name, str)
     assert isinstance(arch, str)
     pods = ec2_capacity.max_pods(int(interfaces), int(addresses))
-    instance_type = ec2_catalog.find_packaged_type(name)
+    instance_type = ec2_packaged_types.find_packaged_type(name)
     assert instance_type is not None
     assert [
         ec2_capacity.memory_capacity_mib(int(memory), arch),
@@ -120,11 +120,11 @@ def test_allocatable_of_every_published_type_is_computed_exactly() -> None:
 def test_the_packaged_table_holds_every_priced_type_with_its_figures() -> None:
     """Shape, price, zones and labels agree with the source table for every type that has a price."""
     priced = [row for row in _published() if row["price_us_east_1"]]
-    assert [packaged_instance_type.name for packaged_instance_type in ec2_catalog.packaged_instance_types()] == sorted(
-        row["name"] for row in priced
-    )
+    assert [
+        packaged_instance_type.name for packaged_instance_type in ec2_packaged_types.packaged_instance_types()
+    ] == sorted(row["name"] for row in priced)
     for row in priced:
-        instance_type = ec2_catalog.find_packaged_type(row["name"])
+        instance_type = ec2_packaged_types.find_packaged_type(row["name"])
         assert instance_type is not None
         assert instance_type.allocatable[res.MEMORY] // MIB == int(row["alloc_memory_mib"])
         assert _label(instance_type.name, f"{AWS}category") == row["category"]
@@ -144,7 +144,7 @@ def test_the_packaged_table_holds_every_priced_type_with_its_figures() -> None:
 
 
 def _label(name: str, key: str) -> str:
-    instance_type = ec2_catalog.find_packaged_type(name)
+    instance_type = ec2_packaged_types.find_packaged_type(name)
     assert instance_type is not None
     return next(iter(instance_type.requirements[key].values), "")
 
@@ -192,7 +192,7 @@ def test_labels_of_an_accelerator_instance() -> None:
 )
 def test_labels_that_are_easy_to_get_wrong(name: str, key: str, value: str) -> None:
     """AWS-320, AWS-322: the fractional GPU counts 0, bare metal has the empty hypervisor as a value."""
-    instance_type = ec2_catalog.find_packaged_type(name)
+    instance_type = ec2_packaged_types.find_packaged_type(name)
     assert instance_type is not None
     assert instance_type.requirements[AWS + key].values == {value}
 
@@ -211,7 +211,7 @@ def test_allocatable_is_capacity_less_overhead_in_one_group() -> None:
 
 def test_fractional_gpus_offer_no_whole_gpu() -> None:
     """AWS-322."""
-    instance_type = ec2_catalog.find_packaged_type("g6f.large")
+    instance_type = ec2_packaged_types.find_packaged_type("g6f.large")
     assert instance_type is not None
     assert "nvidia.com/gpu" not in instance_type.capacity
 
@@ -220,14 +220,15 @@ def test_every_type_says_something_about_every_well_known_label() -> None:
     """SCH-116, OPS-235: a value set, or that the label does not exist; the name is the value of its label."""
     assert all(
         instance_type.requirements[labels.INSTANCE_TYPE].values == {instance_type.name}
-        for instance_type in ec2_catalog.packaged_instance_types()
+        for instance_type in ec2_packaged_types.packaged_instance_types()
     )
     assert all(
         instance_type.requirements.keys() >= well_known_labels.INSTANCE_LABELS
-        for instance_type in ec2_catalog.packaged_instance_types()
+        for instance_type in ec2_packaged_types.packaged_instance_types()
     )
     assert all(
-        labels.NODE_POOL not in instance_type.requirements for instance_type in ec2_catalog.packaged_instance_types()
+        labels.NODE_POOL not in instance_type.requirements
+        for instance_type in ec2_packaged_types.packaged_instance_types()
     )
 
 
@@ -235,7 +236,7 @@ def test_every_offering_names_zone_capacity_type_and_a_price() -> None:
     """OPS-236; no spot price exceeds on-demand."""
     offerings = [
         (packaged_instance_type, offering)
-        for packaged_instance_type in ec2_catalog.packaged_instance_types()
+        for packaged_instance_type in ec2_packaged_types.packaged_instance_types()
         for offering in packaged_instance_type.offerings
     ]
     assert len(offerings) > 12_000
@@ -245,10 +246,10 @@ def test_every_offering_names_zone_capacity_type_and_a_price() -> None:
         assert 0 < offering.price_per_hour <= max(other.price_per_hour for other in instance_type.offerings)
 
 
-def test_the_catalogue_is_read_once() -> None:
+def test_the_packaged_types_are_read_once() -> None:
     """Callers may cache by identity (OPS-215)."""
-    assert ec2_catalog.packaged_instance_types() is ec2_catalog.packaged_instance_types()
-    assert ec2_catalog.find_packaged_type("no.such") is None
+    assert ec2_packaged_types.packaged_instance_types() is ec2_packaged_types.packaged_instance_types()
+    assert ec2_packaged_types.find_packaged_type("no.such") is None
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_burstable_types_guarantee_the_cpu_they_earn_credits_for(
     name: str, credits_per_hour: float, surplus_price: float | None
 ) -> None:
     """One credit is one vCPU for a minute; the figures are those of the EC2 user guide."""
-    instance_type = ec2_catalog.find_packaged_type(name)
+    instance_type = ec2_packaged_types.find_packaged_type(name)
     assert instance_type is not None
     cpu = instance_type.burstable_cpu
     assert cpu is not None
@@ -278,11 +279,15 @@ def test_burstable_types_guarantee_the_cpu_they_earn_credits_for(
 @pytest.mark.parametrize("name", ["t3.medium", "t3a.medium", "t4g.medium"])
 def test_without_a_surplus_price_a_type_in_mode_unlimited_has_all_of_its_cpu(name: str) -> None:
     """China's prices are in CNY. Planned as in mode ``standard``, a t3.medium would have 0.4 of its 2 vCPUs there."""
-    assert ec2_catalog.burstable_cpu(name, "CNY") is None
+    assert ec2_packaged_types.burstable_cpu(name, "CNY") is None
 
 
 def test_in_mode_standard_the_baseline_counts_in_every_currency() -> None:
-    assert ec2_catalog.burstable_cpu("t2.medium", "CNY") == ec2_catalog.burstable_cpu("t2.medium") == BurstableCpu(400)
+    assert (
+        ec2_packaged_types.burstable_cpu("t2.medium", "CNY")
+        == ec2_packaged_types.burstable_cpu("t2.medium")
+        == BurstableCpu(400)
+    )
 
 
 def test_every_burstable_type_of_the_reference_has_its_baseline() -> None:
@@ -293,7 +298,7 @@ def test_every_burstable_type_of_the_reference_has_its_baseline() -> None:
         burstable = {row["name"] for row in csv.DictReader(file) if row["burstable"] == "true"}
         file.seek(0)
         names = [row["name"] for row in csv.DictReader(file)]
-    assert {name for name in names if ec2_catalog.burstable_cpu(name) is not None} == burstable
+    assert {name for name in names if ec2_packaged_types.burstable_cpu(name) is not None} == burstable
 
 
 @pytest.mark.parametrize(
@@ -314,13 +319,13 @@ def test_bandwidth_of_several_cards_is_that_of_the_type(performance: str, card_g
 
 def test_every_packaged_type_has_its_bandwidth() -> None:
     """AWS-323: also the old types whose published figure is a word."""
-    bandwidths = {name: facts.network_mbps for name, facts in ec2_catalog.published_type_facts().items()}
+    bandwidths = {name: facts.network_mbps for name, facts in ec2_packaged_types.published_type_facts().items()}
     assert [name for name, mbps in bandwidths.items() if not mbps] == []
     assert (bandwidths["i8ge.48xlarge"], bandwidths["m4.large"]) == (300_000, 450)
 
 
 def _label_values(name: str, key: str) -> frozenset[str]:
-    instance_type = ec2_catalog.find_packaged_type(name)
+    instance_type = ec2_packaged_types.find_packaged_type(name)
     assert instance_type is not None, name
     return instance_type.requirements.requirement_for(f"{AWS}{key}").values
 
@@ -339,7 +344,7 @@ def test_bandwidth_of_a_type_without_a_published_figure_is_what_ec2_says() -> No
 
 def test_prices_of_us_east_1_know_the_family_g7() -> None:
     """K15-A120: the table of 2026-07-20."""
-    instance_type = ec2_catalog.find_packaged_type("g7.2xlarge")
+    instance_type = ec2_packaged_types.find_packaged_type("g7.2xlarge")
     assert instance_type is not None
     assert {each.price_per_hour for each in instance_type.offerings if each.capacity_type == labels.ON_DEMAND} == {2.52}
 
@@ -359,6 +364,6 @@ def test_prices_of_us_east_1_know_the_family_g7() -> None:
 )
 def test_branch_interfaces_are_those_of_release_1_15(name: str, interfaces: int) -> None:
     """K15-A122: i4i.large trunks now; families of the ninth generation and metal sizes are new."""
-    instance_type = ec2_catalog.find_packaged_type(name)
+    instance_type = ec2_packaged_types.find_packaged_type(name)
     assert instance_type is not None
     assert instance_type.capacity[ec2_capacity.POD_ENI] == interfaces * res.ONE_UNIT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from karpenter.instancetypes import ec2_catalog, ec2_regions
+from karpenter.instancetypes import ec2_packaged_types, ec2_regions
 from karpenter.model import labels
 
 SOURCE = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "instance_types.csv"
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "insta
 def _on_demand_prices(region: str) -> dict[str, float]:
     return {
         instance_type.name: offering.price_per_hour
-        for instance_type in ec2_catalog.packaged_instance_types(region)
+        for instance_type in ec2_packaged_types.packaged_instance_types(region)
         for offering in instance_type.offerings
         if offering.capacity_type == labels.ON_DEMAND
     }
@@ -50,7 +50,7 @@ def test_types_of_a_region_are_offered_in_its_zones_only(region: str) -> None:
     own = {
         ec2_regions.ec2_regions()[region].zone_name(number) for number in ec2_regions.ec2_regions()[region].zone_letters
     }
-    types = ec2_catalog.packaged_instance_types(region)
+    types = ec2_packaged_types.packaged_instance_types(region)
     assert len(types) > 200
     for instance_type in types:
         zones = {offering.zone for offering in instance_type.offerings}
@@ -62,7 +62,7 @@ def test_types_of_a_region_are_offered_in_its_zones_only(region: str) -> None:
 
 def test_prices_are_those_of_the_price_list_where_it_has_the_family() -> None:
     """m5.large costs 0.115 USD in Frankfurt and 0.118 USD in Seoul; the list of 2025 does not know m8g."""
-    assert ec2_catalog.on_demand_prices("eu-central-1")["m5.large"] == pytest.approx(0.115, rel=1e-4)
+    assert ec2_packaged_types.on_demand_prices("eu-central-1")["m5.large"] == pytest.approx(0.115, rel=1e-4)
     assert _on_demand_prices("ap-northeast-2")["m5.large"] == pytest.approx(0.118, rel=1e-4)
     ratios = ec2_regions.price_ratios("eu-central-1")
     assert not ratios.is_estimate("m5.large")
@@ -81,7 +81,7 @@ def test_spot_prices_of_seoul_rest_on_its_own_savings_and_others_on_those_of_the
     percents = ec2_regions.spot_percents("ap-northeast-2")
     own = next(
         instance_type
-        for instance_type in ec2_catalog.packaged_instance_types("ap-northeast-2")
+        for instance_type in ec2_packaged_types.packaged_instance_types("ap-northeast-2")
         if instance_type.name == "m5.large"
     )
     prices = {offering.capacity_type: offering.price_per_hour for offering in own.offerings}

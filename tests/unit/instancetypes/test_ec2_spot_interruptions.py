@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from karpenter.instancetypes.ec2_catalog import packaged_instance_types
+from karpenter.instancetypes.ec2_packaged_types import packaged_instance_types
 from karpenter.instancetypes.ec2_spot_interruptions import MONTHLY_SHARES, monthly_interruption_share
 from karpenter.instancetypes.packaged_tables import packaged_rows
 

@@ -127,7 +127,7 @@ def test_a_given_label_wins_over_the_derived_one() -> None:
 
 
 def test_equal_requirements_are_shared() -> None:
-    """Large catalogues stay small."""
+    """Files with many types stay small."""
     first, second = loads(described(), described(name="d"))
     assert first.offerings[0] is second.offerings[0]
 

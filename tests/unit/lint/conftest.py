@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import plan_catalogs
+from karpenter.cli import plan_instance_types
 from karpenter.cli.main import app
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
@@ -39,7 +39,7 @@ def _shared_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
             _INDEXES[key] = (TypeIndex(kept, well_known), kept)
         return _INDEXES[key][0]
 
-    monkeypatch.setattr(plan_catalogs, "TypeIndex", shared)
+    monkeypatch.setattr(plan_instance_types, "TypeIndex", shared)
 
 
 @pytest.fixture

@@ -302,7 +302,7 @@ async def test_a_pool_that_contradicts_itself_does_not_stop_the_others(cluster: 
 @in_virtual_time
 async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(cluster: VirtualCluster) -> None:
     """SCH-115, K15-513: the line names the NodePool, and what the provider said."""
-    cluster.cloud.refuse("instance_types", ProviderError("no catalogue"))
+    cluster.cloud.refuse("instance_types", ProviderError("no instance types"))
     await cluster.node_class()
     await cluster.pool("a")
     await cluster.pool("b")
@@ -311,7 +311,7 @@ async def test_a_pool_whose_types_cannot_be_had_is_skipped_and_said(cluster: Vir
     await asyncio.sleep(2)
     assert [obj.metadata.labels[labels.NODE_POOL] for obj in await claims(cluster)] == ["b"]
     line = cluster.lines("skipping, unable to resolve instance types")[0]
-    assert (line["NodePool"], line["error"]) == ({"name": "a"}, "no catalogue")
+    assert (line["NodePool"], line["error"]) == ({"name": "a"}, "no instance types")
 
 
 @in_virtual_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.kube.errors import Forbidden
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.simulated_cluster import SimulationConfig, running_cluster
@@ -15,7 +15,7 @@ def test_watches_of_the_simulated_nodes_count_for_readiness() -> None:
     """OPS-364: without them nothing that is bought would ever come up."""
 
     async def scenario(clock: LoopClock) -> None:
-        async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types()[:1])) as stage:
+        async with running_cluster(clock, SimulationConfig(ec2_packaged_types.packaged_instance_types()[:1])) as stage:
             stage.server.inject_fault(Forbidden("no configmaps for you"), verb="list", plural="configmaps", times=4)
             stage.server.close_watches()
             stage.server.compact()

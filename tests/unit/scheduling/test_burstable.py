@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import BurstableCpu, InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
@@ -172,7 +172,7 @@ REPLICAS = 30
 
 @cache
 def _ec2() -> TypeIndex:
-    return TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
+    return TypeIndex(ec2_packaged_types.packaged_instance_types(), labels.WELL_KNOWN)
 
 
 @cache

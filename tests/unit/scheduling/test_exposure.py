@@ -11,7 +11,7 @@ from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
 from karpenter.api.meta import LabelSelector, ObjectMeta
 from karpenter.api.scheduling_constraints import Affinity, PodAffinity, PodAffinityTerm
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.scheduling.explain.reason_messages import exposure_messages
@@ -219,7 +219,7 @@ def test_many_workloads_are_all_apart() -> None:
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 10)])
 def test_exposure_costs_next_to_nothing_where_there_are_many_workloads(share: Fraction) -> None:
     """Forty workloads of twelve pods on EC2 types: plans with exposure fill nodes as well as plans without."""
-    index = TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
+    index = TypeIndex(ec2_packaged_types.packaged_instance_types(), labels.WELL_KNOWN)
     waiting = [
         replicas(
             12,

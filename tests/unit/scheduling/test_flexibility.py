@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import members
@@ -34,7 +34,7 @@ OFF = SchedulingOptions(objective=Objective(exposure=NO_EXPOSURE_LIMITS))
 @cache
 def real() -> TypeIndex:
     """All current EC2 types, with prices of us-east-1."""
-    return TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
+    return TypeIndex(ec2_packaged_types.packaged_instance_types(), labels.WELL_KNOWN)
 
 
 def planned(*objects: object, options: SchedulingOptions = OFF) -> Solution:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from karpenter.api.karpenter import NodePool
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
 from karpenter.model.resources import Resources
@@ -34,7 +34,7 @@ def many_pod_groups(count: int, each: int) -> list[object]:
 
 def bought_on_ec2(pools: list[NodePool], waiting: list[object]) -> Solution:
     """A plan with real shapes: hundreds of types worth considering."""
-    index = TypeIndex(ec2_catalog.packaged_instance_types(), labels.WELL_KNOWN)
+    index = TypeIndex(ec2_packaged_types.packaged_instance_types(), labels.WELL_KNOWN)
     return solve(build_problem(snapshot(pools, waiting), {pool.metadata.name: index for pool in pools}, NOW))
 
 

@@ -322,7 +322,7 @@ def test_the_claim_carries_what_its_pool_says() -> None:
     assert not keys & {labels.REGISTERED, labels.INITIALIZED, labels.HOSTNAME}
 
 
-def test_a_pool_of_an_unknown_catalogue_is_skipped() -> None:
+def test_a_pool_without_instance_types_is_skipped() -> None:
     """SCH-115"""
     result = plan(node_pool("known"), node_pool("lost"), pod("p"), types={"known": inc(2)})
     assert [new_nodeclaim.node_pool for new_nodeclaim in result.new_claims] == ["known"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from karpenter.api.meta import ObjectMeta
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.model import labels
@@ -159,7 +159,7 @@ def test_real_spot_nodes_keep_many_types() -> None:
     """On the real table nothing is conceded, every claim keeps at least fifteen types, and it costs little."""
     types = [
         replace(instance_type, offerings=tuple(_with_spot(instance_type)))
-        for instance_type in ec2_catalog.packaged_instance_types()
+        for instance_type in ec2_packaged_types.packaged_instance_types()
     ]
     index = TypeIndex(types, labels.WELL_KNOWN)
     waiting = pods(120, {"cpu": "15", "memory": "50Gi"}, prefix="big")

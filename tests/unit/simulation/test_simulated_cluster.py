@@ -24,7 +24,7 @@ from karpenter.api.karpenter import (
 )
 from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
 from karpenter.api.meta import ObjectMeta
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.kube.errors import NotFound
 from karpenter.settings import Settings
 from karpenter.simulation import (
@@ -62,7 +62,9 @@ def run_in_virtual_time(
     """Run a scenario on a simulated cluster in virtual time."""
 
     async def main(clock: LoopClock) -> T:
-        async with running_cluster(clock, SimulationConfig(ec2_catalog.packaged_instance_types(), settings)) as cluster:
+        async with running_cluster(
+            clock, SimulationConfig(ec2_packaged_types.packaged_instance_types(), settings)
+        ) as cluster:
             return await scenario(cluster)
 
     return run_virtual(main, START)

@@ -15,14 +15,14 @@ from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.disruption_problem import DisruptionOptions, DisruptionProblem, DisruptionSolution
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.data_codec import DataCodec, DataError, Form, Json
-from karpenter.scheduling.problem import InstanceTypeCatalog
+from karpenter.scheduling.problem import InstanceTypes
 from karpenter.scheduling.problem_file_parts import (
     PLAIN_CODEC,
     Members,
     PodTable,
     canonical_bytes,
-    decoded_catalogs,
-    encoded_catalogs,
+    decoded_instance_types,
+    encoded_instance_types,
     file_content,
     read_recorded,
     requirements_form,
@@ -36,10 +36,10 @@ DISRUPTION_FORMAT = "karpenter.sh/disruption-problem/v1"
 
 @dataclass(frozen=True)
 class RecordedDisruption:
-    """What a file holds. ``catalogs`` is by NodePool name; ``recorded_by`` is the version of Karpenter that wrote it."""
+    """What a file holds. ``instance_types`` is by NodePool name; ``recorded_by`` is the version of Karpenter that wrote it."""
 
     problem: DisruptionProblem
-    catalogs: Mapping[str, InstanceTypeCatalog]
+    instance_types: Mapping[str, InstanceTypes]
     solution: DisruptionSolution
     recorded_by: str
 
@@ -50,7 +50,7 @@ class RecordedDisruption:
 
 
 def write_disruption_problem(
-    problem: DisruptionProblem, catalogs: Mapping[str, InstanceTypeCatalog], solution: DisruptionSolution
+    problem: DisruptionProblem, instance_types: Mapping[str, InstanceTypes], solution: DisruptionSolution
 ) -> bytes:
     """A problem and its solution as the content of a file."""
     pods = PodTable()
@@ -62,7 +62,7 @@ def write_disruption_problem(
         "problem": {
             "context": codec.encode(problem.context, DisruptionContext),
             "options": PLAIN_CODEC.encode(problem.options, DisruptionOptions),
-            **encoded_catalogs(catalogs),
+            **encoded_instance_types(instance_types),
             "snapshot": snapshot,
             "pods": pods.by_key,
         },
@@ -101,7 +101,7 @@ def _recorded(document: Members) -> RecordedDisruption:
         "content", codec, DisruptionSolution
     )
     return RecordedDisruption(
-        problem, decoded_catalogs(described), solution, document.decode("recordedBy", PLAIN_CODEC, str)
+        problem, decoded_instance_types(described), solution, document.decode("recordedBy", PLAIN_CODEC, str)
     )
 
 

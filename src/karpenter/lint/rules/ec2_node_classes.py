@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from karpenter.api.ec2_node_class import EC2NodeClass, SecurityGroupSelectorTerm, SubnetSelectorTerm
 from karpenter.api.karpenter import NodePool
-from karpenter.instancetypes import ec2_capacity, ec2_catalog
+from karpenter.instancetypes import ec2_capacity, ec2_packaged_types
 from karpenter.instancetypes.type_sets import members
 from karpenter.lint.lint_input import LintInput, PoolOffer
 from karpenter.lint.rule import Match, Rule, Severity, Topic
@@ -157,8 +157,8 @@ def _short_of_addresses(offer: PoolOffer, wanted: int) -> Iterator[str]:
     template = offer.template
     for position in members(template.types) if template is not None else ():
         name = offer.index.types[position].name
-        if ec2_catalog.find_packaged_type(name) is not None:
-            shape = ec2_catalog.packaged_shape(name)
+        if ec2_packaged_types.find_packaged_type(name) is not None:
+            shape = ec2_packaged_types.packaged_shape(name)
             if ec2_capacity.max_pods(shape.interfaces, shape.ipv4_per_interface) < wanted:
                 yield name
 

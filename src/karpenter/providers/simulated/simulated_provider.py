@@ -64,7 +64,7 @@ _OfferingKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class _Availability:
-    """What of the catalogue is gone: offerings that could not be had lately, and instances by reservation."""
+    """What is unavailable: offerings without capacity lately, and units of reservations that instances use."""
 
     unavailable: frozenset[_OfferingKey] = frozenset()
     reserved_in_use: frozenset[tuple[str, int]] = frozenset()
@@ -118,7 +118,7 @@ class SimulatedProvider:
 
     @property
     def all_types(self) -> tuple[InstanceType, ...]:
-        """The catalogue, whatever of it is available now."""
+        """All instance types, whether available now or not."""
         return self._types
 
     @property
@@ -144,7 +144,7 @@ class SimulatedProvider:
         return None
 
     async def instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """The catalogue; offerings without capacity are marked unavailable, reservations have their remaining capacity."""
+        """All instance types; offerings without capacity are marked unavailable, reservations have their remaining capacity."""
         availability = await self._availability()
         if availability != self._cached_types[0]:
             self._cached_types = (

@@ -86,7 +86,7 @@ def _refusal_alone(
     own = {name: indexes[name]} if name in indexes else {}
     nodes = tuple(map(_without_room, problem.snapshot.nodes))
     snapshot = replace(problem.snapshot, nodes=nodes, pools=(pool,), pod_groups=(lone,), gangs=())
-    alone = replace(problem, snapshot=snapshot, catalogs={name: problem.catalogs[name] for name in own})
+    alone = replace(problem, snapshot=snapshot, instance_types={name: problem.instance_types[name] for name in own})
     unschedulable = solve(alone, own).unschedulable
     return unschedulable[0] if unschedulable else None
 

@@ -1,6 +1,6 @@
 """Which of a NodePool's instance types each constraint of pods, pool and cluster rules out.
 
-Every constraint becomes a `TypeFilter`: the set of types that fail it. All types of the pool's catalogue are filtered, also
+Every constraint becomes a `TypeFilter`: the set of types that fail it. All instance types of the pool are filtered, also
 those the pool's own requirements leave out, so that such a requirement can be found to be the obstacle. Fit is judged
 without offerings, so that "too large" and "unavailable" are told apart (SCH-331 Beyond).
 """

@@ -20,8 +20,8 @@ def known_domains(problem: Problem, key: str) -> tuple[str, ...]:
         if key in template.metadata.labels:
             values.add(template.metadata.labels[key])
         values |= _values(requirements_from_wire(template.spec.requirements), key)
-    for catalog in {id(each): each for each in problem.catalogs.values()}.values():
-        for instance_type in catalog.instance_types:
+    for types in {id(each): each for each in problem.instance_types.values()}.values():
+        for instance_type in types.instance_types:
             values |= _values(instance_type.requirements, key)
             values.update(*(_values(offering.requirements, key) for offering in instance_type.offerings))
     return tuple(sorted(values)[:MAX_DOMAINS])

@@ -33,7 +33,7 @@ async def test_a_node_pool_whose_class_is_not_ready_has_no_types(
         process.start("nodeclass")
         await process.until(lambda: _is_true(process, "Ready"), "the class being ready")
         types = await process.cloud.provider.instance_types(pool())
-        assert {instance_type.name for instance_type in types} == set(process.catalog.names)
+        assert {instance_type.name for instance_type in types} == set(process.fake_region.names)
         assert await process.cloud.provider.instance_types(pool()) is types
 
 

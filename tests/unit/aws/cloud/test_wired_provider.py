@@ -69,7 +69,7 @@ async def test_in_an_isolated_vpc_public_services_are_not_called(
     async with provider_process(aws, account, isolated_vpc=True) as process:
         await process.ready_class()
         assert PROFILES not in process.controllers
-        assert process.catalog.asked == []
+        assert process.fake_region.asked == []
         (m5_large,) = await m5_larges(process)
         assert {offering.price_per_hour for offering in m5_large.offerings} == {0.03, 0.096}
 
@@ -90,7 +90,7 @@ async def test_without_instance_types_the_process_does_not_start(
 ) -> None:
     """AWS-024, AWS-283"""
     process = await unhydrated(aws, account)
-    process.catalog.failing["offerings"] = REFUSED
+    process.fake_region.failing["offerings"] = REFUSED
     with pytest.raises(ProviderError, match="discovering instance types, UnauthorizedOperation: not you"):
         await process.cloud.hydrate()
 
@@ -100,15 +100,15 @@ async def test_without_prices_the_process_starts_with_the_packaged_ones_and_retr
 ) -> None:
     """AWS-366, AWS-367"""
     process = await unhydrated(aws, account)
-    process.catalog.failing["products"] = REFUSED
+    process.fake_region.failing["products"] = REFUSED
     with capture_logs() as logs:
         await process.cloud.hydrate()
     errors = [log["event"] for log in logs if log["log_level"] == "error"]
     assert errors == ["prices are the packaged ones for now"]
-    process.catalog.failing.clear()
-    before = len(process.catalog.asked)
+    process.fake_region.failing.clear()
+    before = len(process.fake_region.asked)
     rounds = asyncio.ensure_future(process.controllers["providers.pricing"].run())
-    await process.until(lambda: len(process.catalog.asked) == before + 2, "the price list being asked for")
+    await process.until(lambda: len(process.fake_region.asked) == before + 2, "the price list being asked for")
     rounds.cancel()
 
 

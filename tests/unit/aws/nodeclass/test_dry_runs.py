@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from karpenter.api.karpenter import NodeClaimTemplateMeta
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
 from karpenter.api.meta import ObjectMeta
-from karpenter.instancetypes import ec2_catalog as catalogue
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.providers.aws.aws_errors import AwsError
 from karpenter.providers.aws.aws_types import tag_map
 from karpenter.providers.aws.ec2_descriptions import ImageInfo
@@ -423,7 +423,7 @@ async def test_node_pools_are_read_from_the_cluster_view() -> None:
 async def test_dry_runs_of_windows_use_the_default_types() -> None:
     """AWS-127"""
     environment = NodeClassEnvironment().with_resources()
-    environment.types = catalogue.packaged_instance_types()
+    environment.types = ec2_packaged_types.packaged_instance_types()
     await environment.create(ami_family="Windows2022")
     actual = await chosen([on_demand(of_type("c5.xlarge"))], environment)
     assert [name for name, _, _ in actual] == ["m5.large"]

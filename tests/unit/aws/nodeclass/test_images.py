@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from karpenter.api.ec2_node_class import AMI
-from karpenter.instancetypes.ec2_catalog import packaged_instance_types
+from karpenter.instancetypes.ec2_packaged_types import packaged_instance_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.well_known_labels import complete_requirements, label_in
 from karpenter.model import labels

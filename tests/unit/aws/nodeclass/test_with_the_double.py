@@ -19,7 +19,7 @@ from karpenter.api.ec2_node_class import (
     SubnetSelectorTerm,
 )
 from karpenter.api.kinds import EC2_NODE_CLASS, NODE_POOL
-from karpenter.instancetypes import ec2_catalog as catalogue
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.kube.errors import NotFound
 from karpenter.providers.aws.ec2_requests import (
     InstanceProfileRequest,
@@ -96,7 +96,7 @@ def region(double: Double, account: AwsSession) -> Region:
     environment: Any = NodeClassEnvironment()
     environment.ec2, environment.iam, environment.ssm = account.services.ec2, account.services.iam, account.services.ssm
     environment.cluster = replace(environment.cluster, version="1.35")
-    environment.types = catalogue.packaged_instance_types()
+    environment.types = ec2_packaged_types.packaged_instance_types()
     environment.template_data = _template_data
     environment.made = environment.restarted()
     double.calls.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from karpenter.instancetypes import ec2_capacity, ec2_catalog
+from karpenter.instancetypes import ec2_capacity, ec2_packaged_types
 from karpenter.instancetypes.ec2_capacity import EC2InstanceShape
 from karpenter.instancetypes.well_known_labels import label_in
 from karpenter.model import labels
@@ -18,7 +18,7 @@ from karpenter.model.requirements import Requirement
 from karpenter.providers.aws.ec2_descriptions import GpuDevice, InstanceTypeInfo, NetworkCard
 
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
-_UNPUBLISHED = ec2_catalog.PublishedTypeFacts(branch_interfaces=0, network_mbps=0, price_per_hour=None)
+_UNPUBLISHED = ec2_packaged_types.PublishedTypeFacts(branch_interfaces=0, network_mbps=0, price_per_hour=None)
 _CAPACITY_TYPES = (labels.ON_DEMAND, labels.SPOT)
 
 
@@ -49,7 +49,7 @@ class Ec2Hardware:
 
 def read_hardware(info: InstanceTypeInfo, zones: frozenset[str]) -> Ec2Hardware:
     """What a description says. Raises ``HardwareFactsError``."""
-    published = ec2_catalog.published_type_facts().get(info.instance_type, _UNPUBLISHED)
+    published = ec2_packaged_types.published_type_facts().get(info.instance_type, _UNPUBLISHED)
     arch = _architecture(info)
     card = _default_card(info)
     return Ec2Hardware(
@@ -118,9 +118,9 @@ def _labels(info: InstanceTypeInfo, arch: str, network_mbps: int) -> Iterator[tu
     """Labels of AWS-320 that depend on the type alone; what is missing is left out."""
     yield labels.INSTANCE_TYPE, info.instance_type
     yield labels.ARCH, arch
-    plain = ec2_catalog.name_labels(info.instance_type) | dict(_basic_labels(info, network_mbps))
+    plain = ec2_packaged_types.name_labels(info.instance_type) | dict(_basic_labels(info, network_mbps))
     for suffix, value in plain.items():
-        yield f"{ec2_catalog.INSTANCE_LABEL_PREFIX}{suffix}", value
+        yield f"{ec2_packaged_types.INSTANCE_LABEL_PREFIX}{suffix}", value
 
 
 def _basic_labels(info: InstanceTypeInfo, network_mbps: int) -> Iterator[tuple[str, str]]:

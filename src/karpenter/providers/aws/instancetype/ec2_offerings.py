@@ -19,7 +19,7 @@ import structlog
 from cachetools import TTLCache
 
 from karpenter.api.ec2_node_class import CapacityReservation
-from karpenter.instancetypes.ec2_catalog import ZONE_ID
+from karpenter.instancetypes.ec2_packaged_types import ZONE_ID
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.well_known_labels import label_absent, label_in
 from karpenter.model import labels

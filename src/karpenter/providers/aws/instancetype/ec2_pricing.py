@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from karpenter.api.node_overlay import NodeOverlay
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.model import conditions, labels
 from karpenter.providers.aws.aws_apis import PricingApi
 from karpenter.providers.aws.aws_partitions import partition_of, pricing_region
@@ -34,9 +34,9 @@ def packaged_on_demand_prices(region: str) -> dict[str, float]:
     They are those of the region where packaged data has them, else those of us-east-1, which are right in order of magnitude. In
     another currency they would be wrong by a factor of ten, and hide spot offerings that seem more expensive.
     """
-    if partition_of(region).currency != ec2_catalog.PRICE_CURRENCY:
+    if partition_of(region).currency != ec2_packaged_types.PRICE_CURRENCY:
         return {}
-    return ec2_catalog.on_demand_prices(region)
+    return ec2_packaged_types.on_demand_prices(region)
 
 
 def price_list_filters(region: str) -> tuple[Mapping[str, str], Mapping[str, str]]:

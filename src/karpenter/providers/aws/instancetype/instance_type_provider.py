@@ -27,7 +27,7 @@ from cachetools import TTLCache
 from karpenter.api.ec2_node_class import EC2NodeClass
 from karpenter.api.node_overlay import NodeOverlay
 from karpenter.instancetypes import ec2_capacity as formulas
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model.clock import Clock
 from karpenter.providers.aws.aws_apis import InstanceTypeApi, PricingApi
@@ -366,7 +366,7 @@ class InstanceTypeProvider:
             requirements=type_requirements(hardware, terms, self._region),
             capacity=formulas.instance_capacity(hardware.shape, reckoned),
             overhead=formulas.instance_overhead(hardware.shape, reckoned),
-            burstable_cpu=ec2_catalog.burstable_cpu(hardware.name, self._currency),
+            burstable_cpu=ec2_packaged_types.burstable_cpu(hardware.name, self._currency),
             devices=device_templates(
                 hardware.name,
                 terms.gpu_sharing,

@@ -26,7 +26,7 @@ from karpenter.api.ec2_node_class import (
 )
 from karpenter.instancetypes import ec2_capacity as formulas
 from karpenter.instancetypes.ec2_capacity import GIB, MIB, EvictionThreshold
-from karpenter.instancetypes.ec2_catalog import ZONE_ID
+from karpenter.instancetypes.ec2_packaged_types import ZONE_ID
 from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS, complete_requirements, label_in
 from karpenter.model import labels, quantity
 from karpenter.model import resources as res

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from karpenter.api.ec2_node_class import EC2NodeClass, Subnet
-from karpenter.instancetypes import ec2_capacity, ec2_catalog
+from karpenter.instancetypes import ec2_capacity, ec2_packaged_types
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.model import labels
 from karpenter.model.requirements import Requirement
@@ -33,14 +33,14 @@ from karpenter.providers.aws.instancetype.nodeclass_terms import (
     type_requirements,
 )
 
-_VARIABLE_LABELS = (labels.ZONE, ec2_catalog.ZONE_ID, labels.CAPACITY_TYPE)
+_VARIABLE_LABELS = (labels.ZONE, ec2_packaged_types.ZONE_ID, labels.CAPACITY_TYPE)
 
 
 def packaged_class_types(
     node_class: EC2NodeClass, region: str, capacity_settings: CapacitySettings
 ) -> tuple[InstanceType, ...]:
     """The packaged types of a region for a class. Raises ``NodeClassTermsError``."""
-    types = ec2_catalog.packaged_instance_types(region)
+    types = ec2_packaged_types.packaged_instance_types(region)
     terms = _plan_terms(node_class, types)
     return tuple(_class_type(instance_type, terms, region, capacity_settings) for instance_type in types)
 
@@ -53,7 +53,9 @@ def _plan_terms(node_class: EC2NodeClass, types: Iterable[InstanceType]) -> Node
 
 def _assumed_subnets(types: Iterable[InstanceType]) -> Iterator[Subnet]:
     offerings = (offering for instance_type in types for offering in instance_type.offerings)
-    zones = {offering.zone: next(iter(offering.requirements[ec2_catalog.ZONE_ID].values)) for offering in offerings}
+    zones = {
+        offering.zone: next(iter(offering.requirements[ec2_packaged_types.ZONE_ID].values)) for offering in offerings
+    }
     for zone, zone_id in sorted(zones.items()):
         yield Subnet(id=f"subnet-assumed-in-{zone}", zone=zone, zone_id=zone_id)
 
@@ -82,7 +84,7 @@ def _class_offering(offering: Offering, is_available: bool) -> Offering:
 
 def _packaged_hardware(instance_type: InstanceType) -> Ec2Hardware:
     """The packaged facts of a type in the form that class terms are applied to."""
-    shape = ec2_catalog.packaged_shape(instance_type.name)
+    shape = ec2_packaged_types.packaged_shape(instance_type.name)
     info = InstanceTypeInfo(
         instance_type=instance_type.name,
         hypervisor=_label(instance_type, "hypervisor"),
@@ -109,5 +111,5 @@ def _fixed_labels(instance_type: InstanceType) -> Iterator[tuple[str, Requiremen
 
 def _label(instance_type: InstanceType, suffix: str) -> str:
     """The value of a hardware label, empty if the type lacks it."""
-    label = instance_type.requirements[f"{ec2_catalog.INSTANCE_LABEL_PREFIX}{suffix}"]
+    label = instance_type.requirements[f"{ec2_packaged_types.INSTANCE_LABEL_PREFIX}{suffix}"]
     return next(iter(label.values), "")

@@ -1,4 +1,4 @@
-"""The packaged catalogue: every current EC2 shape, as each region offers it and at that region's prices.
+"""The packaged instance types: every current EC2 shape, as each region offers it and at that region's prices.
 
 It allows realistic plans without an account: real shapes, the on-demand prices of a known day, spot prices from the
 published average savings. Capacity follows from the shape (``ec2_capacity``); origins and limits of the figures are

@@ -1,4 +1,4 @@
-"""The EC2 catalog: instance types, their zones, spot prices, the price list (AWS-960 to AWS-963, AWS-978)."""
+"""EC2's instance types, their zones, spot prices, the price list (AWS-960 to AWS-963, AWS-978)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from karpenter.instancetypes import ec2_catalog
+from karpenter.instancetypes import ec2_packaged_types
 from karpenter.model import labels
 from support.aws.moto_backend import Moto
 from support.aws.queries import at, named, select
@@ -26,7 +26,7 @@ _PRODUCTS = {"false": ("Shared", "Compute Instance"), "true": ("Dedicated", "Com
 _PLATFORMS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
-class Catalog:
+class Ec2Types:
     """Types and offerings come from moto's tables; reading moto's XML takes seconds.
 
     Prices come from the packaged table, the same in every region.
@@ -176,5 +176,5 @@ def _packaged() -> dict[str, dict[str, float]]:
     """The packaged prices of a type, by capacity type."""
     return {
         instance_type.name: {offering.capacity_type: offering.price_per_hour for offering in instance_type.offerings}
-        for instance_type in ec2_catalog.packaged_instance_types()
+        for instance_type in ec2_packaged_types.packaged_instance_types()
     }

@@ -37,7 +37,7 @@ _WITHOUT_CLASS = {
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCatalogs:
+class PlanInstanceTypes:
     """The types that each NodePool chooses from, by its name; where they come from, and how long loading took."""
 
     indexes: Mapping[str, TypeIndex]
@@ -45,7 +45,7 @@ class PlanCatalogs:
     load_seconds: float
 
 
-def build_catalogs(objects: ClusterObjects, source: TypeSource) -> PlanCatalogs:
+def build_plan_types(objects: ClusterObjects, source: TypeSource) -> PlanInstanceTypes:
     """The types of each NodePool. Reports NodeOverlays that are left out. Raises ``CommandError``."""
     begun = time.perf_counter()
     indexes: dict[int, TypeIndex] = {}
@@ -55,7 +55,7 @@ def build_catalogs(objects: ClusterObjects, source: TypeSource) -> PlanCatalogs:
         if id(types) not in indexes:
             indexes[id(types)] = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
         by_pool[pool.metadata.name] = indexes[id(types)]
-    return PlanCatalogs(by_pool, source.prices, source.load_seconds + time.perf_counter() - begun)
+    return PlanInstanceTypes(by_pool, source.prices, source.load_seconds + time.perf_counter() - begun)
 
 
 def _pool_types(objects: ClusterObjects, source: TypeSource) -> Iterator[_PoolTypes]:

@@ -1,4 +1,4 @@
-"""The catalog of the double: types, zones, prices, images and the parameters that name them."""
+"""What the double describes: instance types, zones, prices, images and the parameters that name them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from karpenter.capacityschedule.sleep_decision import (
     launch_delay,
     selects,
 )
-from karpenter.capacityschedule.sleep_overrides import sleep_overrides
+from karpenter.capacityschedule.sleep_overrides import kept_awake_namespaces, sleep_overrides
 from karpenter.capacityschedule.waking_capacity import WakingCapacity
 from karpenter.capacityschedule.workload_scaler import ScheduleSleep, SleepPhase, WorkloadScaler
 from karpenter.controller_context import ControllerContext
@@ -137,11 +137,7 @@ class CapacityScheduleReconciler:
         return timedelta(seconds=schedule.status.launch_delay_seconds) if learned is None else learned
 
     def _overrides(self, pools: tuple[NodePool, ...]) -> SleepOverrides:
-        namespaces = {
-            namespace.metadata.name: text
-            for namespace in self._informers.namespaces
-            if (text := namespace.metadata.annotations.get(labels.KEEP_AWAKE_UNTIL))
-        }
+        namespaces = kept_awake_namespaces(self._informers.namespaces)
         state = self._context.state
         pods = (
             (pod, self._pool_of_node(pod.spec.node_name))

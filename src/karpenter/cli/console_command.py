@@ -89,7 +89,9 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
     import secrets
     from contextlib import AsyncExitStack
 
+    from karpenter.cli.controller_gates import why_gate_is_off
     from karpenter.cli.top_answers import explain
+    from karpenter.model.feature_gates import FeatureGate
     from karpenter.runtime.loopback_server import serving_on_loopback
     from karpenter.webconsole.console_app import ConsoleParts, console_app
     from karpenter.webconsole.console_feed import ConsoleFeeds
@@ -98,7 +100,14 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
     secret = secrets.token_urlsafe()
     options = planning_options.disruption_options(settings)
     feeds = ConsoleFeeds(source, options)
-    parts = ConsoleParts(feeds, SecretLinkAccess(secret, source.title), explain, console.history, console.act_as)
+    parts = ConsoleParts(
+        feeds,
+        SecretLinkAccess(secret, source.title),
+        explain,
+        console.history,
+        console.act_as,
+        why_no_wake=lambda kube: why_gate_is_off(kube, FeatureGate.CAPACITY_SCHEDULE),
+    )
     async with AsyncExitStack() as stack:
         try:
             url = await stack.enter_async_context(serving_on_loopback(console_app(parts), console.port))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from karpenter.api import kinds
 from karpenter.api.apps import ConfiguredDeployment
@@ -19,18 +19,36 @@ _FLAG, _VARIABLE = "--feature-gates", "FEATURE_GATES"
 async def require_gate(kube: Kube, gate: FeatureGate) -> None:
     """Raises ``CommandError`` where the controller's Deployment leaves the gate off. Says so where that is not known."""
     try:
-        listed = (await kube.list(kinds.CONFIGURED_DEPLOYMENT, label_selector=_CONTROLLERS)).items
+        listed = await _controllers(kube)
     except KubeError as error:
         print_error(f"note: the Deployment of the controller could not be read ({error}); {_needs(gate)}")
         return
     if not listed:
         print_error(f"note: no Deployment of the controller was found; {_needs(gate)}")
-    elif not any(_has_gate(deployment, gate) for deployment in listed):
-        metadata = listed[0].metadata
-        raise CommandError(
-            f"Deployment {metadata.namespace}/{metadata.name} has the feature gate {gate} off, so this would have no effect; "
-            f"set {gate}=true in its {_VARIABLE} first"
-        )
+    elif why := _why_off(listed, gate):
+        raise CommandError(why)
+
+
+async def why_gate_is_off(kube: Kube, gate: FeatureGate) -> str:
+    """The Deployment that leaves the gate off, and how to mend that; empty where the gate is on or that is not known."""
+    try:
+        return _why_off(await _controllers(kube), gate)
+    except KubeError:
+        return ""
+
+
+async def _controllers(kube: Kube) -> tuple[ConfiguredDeployment, ...]:
+    return tuple((await kube.list(kinds.CONFIGURED_DEPLOYMENT, label_selector=_CONTROLLERS)).items)
+
+
+def _why_off(controllers: Sequence[ConfiguredDeployment], gate: FeatureGate) -> str:
+    if not controllers or any(_has_gate(deployment, gate) for deployment in controllers):
+        return ""
+    metadata = controllers[0].metadata
+    return (
+        f"Deployment {metadata.namespace}/{metadata.name} has the feature gate {gate} off, so this would have no effect; "
+        f"set {gate}=true in its {_VARIABLE} first"
+    )
 
 
 def _needs(gate: FeatureGate) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from karpenter.cli.terminal import WrongInput
 
 if TYPE_CHECKING:
     from karpenter.cli.cluster_objects import ClusterObjects
-    from karpenter.model.pool_sleep import PoolSleep
     from karpenter.state.snapshot import ClusterSnapshot
 
 
@@ -30,7 +29,15 @@ def asleep_at(snapshot: ClusterSnapshot, objects: ClusterObjects, moment: dateti
 
     Raises ``WrongInput`` for a schedule that cannot be used.
     """
-    return replace(snapshot, sleeping_pools=_sleeping(objects, moment))
+    from karpenter.cli.sleeping_pools import AnnotatedObjects, ScheduleFault, read_schedules, sleeping_pools
+
+    active = []
+    for read in read_schedules(objects.schedules):
+        if isinstance(read, ScheduleFault):
+            raise WrongInput(str(read))
+        active.append(read)
+    annotated = AnnotatedObjects(objects.pools, objects.pods, objects.nodes, objects.namespaces)
+    return replace(snapshot, sleeping_pools=sleeping_pools(active, annotated, moment))
 
 
 def passed_over_sleep(objects: ClusterObjects, now: datetime) -> Iterator[str]:
@@ -44,21 +51,3 @@ def passed_over_sleep(objects: ClusterObjects, now: datetime) -> Iterator[str]:
                 f"NodePool {name} is sent to sleep until {clock.rfc3339(until)} and counts as awake here; "
                 "with --feature-gates CapacitySchedule=true it sleeps, as with a controller that has the gate"
             )
-
-
-def _sleeping(objects: ClusterObjects, moment: datetime) -> dict[str, PoolSleep]:
-    from karpenter.capacityschedule.sleep_decision import ActiveSchedule, decide_sleep
-    from karpenter.capacityschedule.sleep_overrides import sleep_overrides
-    from karpenter.model.capacity_calendar import CapacityScheduleError, capacity_calendar
-    from karpenter.model.durations import DurationError
-
-    active = []
-    for schedule in objects.schedules:
-        delay = timedelta(seconds=schedule.status.launch_delay_seconds)
-        try:
-            made = ActiveSchedule(schedule, capacity_calendar(schedule.spec), delay)
-            made.check()
-        except (CapacityScheduleError, DurationError) as error:
-            raise WrongInput(f"CapacitySchedule {schedule.metadata.name}: {error}") from None
-        active.append(made)
-    return dict(decide_sleep(active, objects.pools, sleep_overrides(objects.pools, (), {}), moment).sleeping)

@@ -16,7 +16,7 @@ from karpenter.cli.cluster_reader import query_cluster
 from karpenter.cli.instance_type_sources import FileTypes, TypeSource, choose_source
 from karpenter.cli.plan_instance_types import build_plan_types
 from karpenter.cli.planning_options import InputOptions
-from karpenter.cli.top_source import WatchedSource
+from karpenter.cli.top_source import FollowedFeatures, WatchedSource
 from karpenter.console.console_input import ConsoleInput
 from karpenter.console.viewer_source import ViewerSource
 from karpenter.instancetypes.type_index import TypeIndex
@@ -24,17 +24,18 @@ from karpenter.kube import config
 from karpenter.kube.errors import Forbidden
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader
+from karpenter.model.feature_gates import FeatureGate
 from karpenter.settings import Settings
 
 
 class KubeconfigSource:
     """Connects when it runs, and keeps a ``WatchedSource`` current."""
 
-    def __init__(self, connection: config.Connection, types: _NodePoolTypes, *, includes_untried_pods: bool) -> None:
+    def __init__(self, connection: config.Connection, types: _NodePoolTypes, followed: FollowedFeatures) -> None:
         self.title = f"context {connection.context} of {connection.source}"
         self._connection = connection
         self._types = types
-        self._includes_untried_pods = includes_untried_pods
+        self._followed = followed
         self._watched: WatchedSource | None = None
 
     def current(self) -> ConsoleInput | None:
@@ -48,9 +49,7 @@ class KubeconfigSource:
     async def run(self) -> None:
         """Watch until cancelled."""
         async with config.connect(self._connection) as client:
-            self._watched = WatchedSource(
-                self.title, client, self._types.indexes, includes_untried_pods=self._includes_untried_pods
-            )
+            self._watched = WatchedSource(self.title, client, self._types.indexes, self._followed)
             await self._watched.run()
 
 
@@ -74,7 +73,8 @@ def connect(options: InputOptions, settings: Settings) -> ViewerSource:
     types = _NodePoolTypes(source, objects)
     types.indexes(objects.pools)  # what is wrong with node classes is said before the screen is taken
     connection = config.load(settings.kubeconfig, settings.context)
-    return KubeconfigSource(connection, types, includes_untried_pods=settings.plans_for_untried_pods)
+    followed = FollowedFeatures(settings.plans_for_untried_pods, FeatureGate.CAPACITY_SCHEDULE in settings.gates)
+    return KubeconfigSource(connection, types, followed)
 
 
 async def _list_type_objects(reader: Reader) -> ClusterObjects:

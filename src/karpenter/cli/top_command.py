@@ -112,6 +112,10 @@ def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerS
     loaded = planning.load_plan_input(input_options, settings, extra)  # type: ignore[arg-type]
     objects = loaded.objects
     snapshot = planning.cluster_state(objects).snapshot()
+    if loaded.at is not None:
+        from karpenter.cli.plan_moment import asleep_at
+
+        snapshot = asleep_at(snapshot, objects, loaded.at)
     given = ConsoleInput(
         snapshot, datetime.now(UTC), objects.pods, objects.nodes, objects.events, loaded.instance_types.indexes
     )

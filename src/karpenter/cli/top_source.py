@@ -9,10 +9,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from karpenter.api import kinds
+from karpenter.api.capacity_schedule import CapacitySchedule
 from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
+from karpenter.capacityschedule.sleep_decision import ActiveSchedule
+from karpenter.cli.sleeping_pools import AnnotatedObjects, ScheduleFault, read_schedules, sleeping_pools
 from karpenter.cli.terminal import CommandError, collected_errors
 from karpenter.console.console_input import ConsoleInput
 from karpenter.instancetypes.type_index import TypeIndex
@@ -49,11 +52,19 @@ class RecordedSource:
         await asyncio.Event().wait()
 
 
+@dataclass(frozen=True)
+class FollowedFeatures:
+    """What the cluster's controller looks at beyond Karpenter: pods that the scheduler has not tried, and CapacitySchedules."""
+
+    untried_pods: bool = False
+    capacity_schedules: bool = False
+
+
 class WatchedSource:
     """A cluster followed by watches. Only Nodes and Pods are needed; what may not be read or is not served is left out."""
 
     def __init__(
-        self, title: str, reader: Reader, indexes_of: IndexesOf, *, includes_untried_pods: bool = False
+        self, title: str, reader: Reader, indexes_of: IndexesOf, followed: FollowedFeatures = FollowedFeatures()
     ) -> None:
         self.title = title
         self._reader = OptionalKindsReader(reader)
@@ -62,7 +73,7 @@ class WatchedSource:
         self._indexed_pools: frozenset[str] = frozenset()
         self._types_fault = ""
         self._state = ClusterState()
-        if includes_untried_pods:
+        if followed.untried_pods:
             self._state.untried_pods.enable()
         self._informers: list[Informer[Wire]] = []
         self._pods = self._informer(kinds.POD)
@@ -70,6 +81,9 @@ class WatchedSource:
         self._claims = self._informer(kinds.NODE_CLAIM)
         self._pools = self._informer(kinds.NODE_POOL)
         self._events = self._informer(kinds.EVENT)
+        self._namespaces = self._informer(kinds.NAMESPACE)
+        self._schedules = self._informer(kinds.CAPACITY_SCHEDULE) if followed.capacity_schedules else None
+        self._schedule_faults: tuple[str, ...] = ()
         self._follow()
 
     def _informer(self, kind: Kind[T], scope: WatchScope = ALL_OBJECTS) -> Informer[T]:
@@ -85,7 +99,7 @@ class WatchedSource:
         self._keep(self._pools, state.set_pool, lambda _, name: state.remove_pool(name))
         self._keep(self._informer(kinds.DAEMON_SET), state.set_daemon_set, lambda *key: state.remove_daemon_set(key))
         self._keep(self._informer(kinds.POD_DISRUPTION_BUDGET), state.set_pdb, lambda *key: state.remove_pdb(key))
-        self._keep(self._informer(kinds.NAMESPACE), state.set_namespace, lambda _, name: state.remove_namespace(name))
+        self._keep(self._namespaces, state.set_namespace, lambda _, name: state.remove_namespace(name))
         freeze = WatchScope(freezes.FREEZE_NAMESPACE, field_selector=f"metadata.name={freezes.FREEZE_CONFIG_MAP}")
         self._keep(self._informer(kinds.CONFIG_MAP, freeze), self._set_freeze, lambda *_: self._set_freeze(None))
 
@@ -106,12 +120,20 @@ class WatchedSource:
         """The cluster now; None until Nodes and Pods are listed."""
         if not (self._pods.synced and self._nodes.synced):
             return None
-        pools = tuple(self._pools)
+        pools, now = tuple(self._pools), datetime.now(UTC)
         self._update_indexes(pools)
+        if self._schedules is not None:
+            self._update_sleep(tuple(self._schedules), pools, now)
         snapshot = self._state.snapshot()
-        return ConsoleInput(
-            snapshot, datetime.now(UTC), tuple(self._pods), tuple(self._nodes), tuple(self._events), self._indexes
-        )
+        return ConsoleInput(snapshot, now, tuple(self._pods), tuple(self._nodes), tuple(self._events), self._indexes)
+
+    def _update_sleep(self, schedules: Sequence[CapacitySchedule], pools: Sequence[NodePool], now: datetime) -> None:
+        """Set which NodePools sleep now. A schedule that cannot be used counts for nothing, as in the controller."""
+        read = tuple(read_schedules(schedules))
+        self._schedule_faults = tuple(str(each) for each in read if isinstance(each, ScheduleFault))
+        usable = [each for each in read if isinstance(each, ActiveSchedule)]
+        annotated = AnnotatedObjects(pools, self._pods, self._nodes, self._namespaces)
+        self._state.set_sleeping_pools(sleeping_pools(usable, annotated, now))
 
     def _update_indexes(self, pools: Sequence[NodePool]) -> None:
         """Find the types of NodePools again when some came or went; what is wrong with them costs prices, not the view."""
@@ -128,7 +150,7 @@ class WatchedSource:
 
     def fault(self) -> str:
         """What cannot be read now. Kinds for which there is no right are listed: their messages would not fit on a line."""
-        faults = [self._types_fault] if self._types_fault else []
+        faults = [*([self._types_fault] if self._types_fault else []), *self._schedule_faults]
         forbidden = [informer.kind.plural for informer in self._informers if isinstance(informer.fault, Forbidden)]
         if forbidden:
             faults.append(f"no right to list and watch {', '.join(forbidden)}")

@@ -73,6 +73,12 @@ _CONCURRENT_PASSES = 2
 Explain = Callable[[ConsoleInput, str, DisruptionOptions], str]
 #: A connection with the rights of a viewer.
 ActAs = Callable[[Viewer], AbstractAsyncContextManager[Kube]]
+#: Why the controller would ignore a wake, by a connection with the rights of a viewer; empty where it obeys or that is not known.
+WhyNoWake = Callable[[Kube], Awaitable[str]]
+
+
+async def _wakes(_kube: Kube) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class ConsoleParts:
     """The parts of the console. ``history``: None if none is kept. ``act_as``: performs actions with a viewer's rights, if
     possible.
 
-    ``history_fault``: why the history cannot be read here, empty if it can.
+    ``history_fault``: why the history cannot be read here, empty if it can. ``why_no_wake``: see ``WhyNoWake``.
     """
 
     feeds: ConsoleFeeds
@@ -96,6 +102,7 @@ class ConsoleParts:
     history: HistoryStore | None = None
     act_as: ActAs | NoActions = NoActions()
     history_fault: Callable[[], str] = str
+    why_no_wake: WhyNoWake = _wakes
     passes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT_PASSES))
     streams: StreamSlots = field(default_factory=StreamSlots)
 
@@ -297,6 +304,8 @@ class _Pages:
         try:
             there = await self._freeze_there(action, viewer)
             async with self._parts.act_as(viewer) as kube:
+                if action.kind is ActionKind.WAKE and (why := await self._parts.why_no_wake(kube)):
+                    return PlainTextResponse(why, 409)
                 await perform(kube, action)
         except Forbidden as error:
             return PlainTextResponse(str(error), 403)

@@ -18,13 +18,14 @@ from karpenter.console.pending_pods import pod_placements
 from karpenter.console.visible_objects import namespaces_by_interest
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube import config
-from karpenter.kube.protocol import Writer
+from karpenter.kube.protocol import Kube, Writer
 from karpenter.manager_process import RunningController
+from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.token_bucket import TokenBucket
 from karpenter.scheduling.solution import Solution
 from karpenter.settings import Settings
 from karpenter.state.snapshot import PodKey
-from karpenter.webconsole.console_app import ConsoleParts, Explain, console_app
+from karpenter.webconsole.console_app import ConsoleParts, Explain, WhyNoWake, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
 from karpenter.webconsole.viewer_access import KubernetesAccess
 
@@ -122,6 +123,17 @@ class ControllerSource:
         return self._placements
 
 
+def why_no_wake_with(gates: FeatureGates) -> WhyNoWake:
+    """Whether a controller with these gates lets NodePools sleep and wake."""
+    gate = FeatureGate.CAPACITY_SCHEDULE
+    why = "" if gate in gates else f"the controller has the feature gate {gate} off, so this would have no effect"
+
+    async def why_no_wake(_kube: Kube) -> str:
+        return why
+
+    return why_no_wake
+
+
 class ControllerConsole:
     """Serves the console of one process. A port that cannot be had, or certificates that are missing, are logged."""
 
@@ -155,6 +167,7 @@ class ControllerConsole:
             history.store if history is not None else None,
             lambda viewer: config.connect(config.with_token(running.connection, viewer.token)),
             source.history_fault,
+            why_no_wake_with(settings.gates),
         )
 
     async def _serve(self, app: Starlette) -> None:

@@ -109,7 +109,7 @@ def test_static_pools_and_pools_of_no_schedule_stay_awake() -> None:
 
 
 def test_annotations_of_pools_namespaces_and_pods_keep_pools_awake() -> None:
-    """A pod without a node keeps all awake; text that is no time counts as absent."""
+    """A pod without a node keeps all awake, one on a node of others none; text that is no time counts as absent."""
     until, later = "2026-10-06T14:00:00Z", "2026-10-06T15:00:00Z"
     first = annotated(node_pool("first"), {labels.KEEP_AWAKE_UNTIL: until})
     second: NodePool = annotated(node_pool("second"), {labels.ASLEEP_UNTIL: until, labels.KEEP_AWAKE_UNTIL: "later"})
@@ -122,6 +122,8 @@ def test_annotations_of_pools_namespaces_and_pods_keep_pools_awake() -> None:
     assert sleep_overrides(pools, (), {}) == SleepOverrides({"first": at + hour}, {"second": at + hour})
     on_second = sleep_overrides(pools, [(marked, "second")], {}).awake_until
     assert on_second == {"first": at + hour, "second": at + 2 * hour}
+    elsewhere = msgspec.structs.replace(marked, spec=msgspec.structs.replace(marked.spec, node_name="of-others"))
+    assert sleep_overrides(pools, [(elsewhere, "")], {}) == sleep_overrides(pools, (), {})
     everywhere = sleep_overrides(pools, [(marked, "")], {}).awake_until
     assert everywhere == {"first": at + 2 * hour, "second": at + 2 * hour}
     by_namespace = sleep_overrides(pools, [(waiting, "second")], {waiting.metadata.namespace: later}).awake_until

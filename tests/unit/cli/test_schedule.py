@@ -12,12 +12,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from karpenter.api import kinds
+from karpenter.cli.controller_gates import why_gate_is_off
 from karpenter.cli.main import app
 from karpenter.cli.sleep_command import send_pools_to_sleep, wake_pools
 from karpenter.cli.terminal import CommandError, WrongInput
 from karpenter.kube.errors import Forbidden
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
+from karpenter.model.feature_gates import FeatureGate
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.manifest_builders import pod, pool
 
@@ -161,6 +163,7 @@ async def test_wake_and_sleep_are_refused_where_the_controller_would_not_read_th
             "Deployment kube-system/karpenter has the feature gate CapacitySchedule off, so this would have no effect; "
             "set CapacitySchedule=true in its FEATURE_GATES first"
         )
+        assert await why_gate_is_off(kube, FeatureGate.CAPACITY_SCHEDULE) == str(refused.value), "for the console"
     assert not (await kube.get(kinds.NODE_POOL, "dev")).metadata.annotations
 
 

@@ -16,6 +16,7 @@ from textual.widgets import Input, Static, Tab
 from typer.testing import CliRunner
 
 from karpenter.api import kinds
+from karpenter.api.capacity_schedule import CapacitySchedule
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import OwnerReference, Wire
 from karpenter.cli import planning_options
@@ -24,16 +25,18 @@ from karpenter.cli.demo_top import DemoSource
 from karpenter.cli.main import app as commands
 from karpenter.cli.terminal import CommandError
 from karpenter.cli.top_app import TopApp, ViewerSetup
+from karpenter.cli.top_command import viewer_source
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_screens import TextWindow
-from karpenter.cli.top_source import RecordedSource, WatchedSource
+from karpenter.cli.top_source import FollowedFeatures, RecordedSource, WatchedSource
 from karpenter.cli.top_table_widget import LiveTable
 from karpenter.console.viewer_source import ViewerSource
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.kube.errors import Forbidden
 from karpenter.kube.protocol import Listing
+from karpenter.model import labels
 from karpenter.model.clock import SystemClock
-from karpenter.settings import Settings
+from karpenter.settings import Settings, resolve_settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import node, pod, replaced
 from support.console_cases import console_input, event
@@ -205,7 +208,7 @@ async def test_a_cluster_is_followed_and_what_may_not_be_read_is_named() -> None
         await until(lambda: sorted(names(app)) == ["first", "second"], pilot)
         await kube.delete(kinds.NODE, "first")
         await until(lambda: names(app) == ["second"], pilot)
-        kinds_left_out = "nodeclaims, nodepools, events, daemonsets, poddisruptionbudgets, namespaces, configmaps"
+        kinds_left_out = "nodeclaims, nodepools, events, namespaces, daemonsets, poddisruptionbudgets, configmaps"
         assert source.fault() == f"no right to list and watch {kinds_left_out}"
 
 
@@ -220,13 +223,57 @@ async def test_untried_siblings_wait_where_the_controller_counts_them_as_pending
         await kube.create(kinds.POD, pod(name, {"cpu": "1"}, meta=meta))
     mark = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
     await kube.patch(kinds.POD, "tried", mark, "default", subresource="status")
-    source = WatchedSource("a cluster", kube, lambda pools: {}, includes_untried_pods=is_included)
+    source = WatchedSource("a cluster", kube, lambda pools: {}, FollowedFeatures(untried_pods=is_included))
     following = asyncio.create_task(source.run())
     while (given := source.current()) is None:
         await asyncio.sleep(0)
     following.cancel()
     groups = given.snapshot.pod_groups
     assert sorted(each.metadata.name for group in groups for each in group.pods) == waiting
+
+
+_ALWAYS_ASLEEP = {"nodePools": {"names": ["default"]}, "timeZone": "UTC", "windows": [], "otherwise": "Asleep"}
+
+
+def _schedule(name: str, spec: dict[str, object]) -> CapacitySchedule:
+    wire = {"metadata": {"name": name}, "spec": spec}
+    return kinds.CAPACITY_SCHEDULE.decode(json.dumps(wire).encode())
+
+
+async def test_node_pools_sleep_on_the_screen_as_in_a_controller_with_the_gate() -> None:
+    """A schedule that cannot be used is named and changes nothing; what keeps a NodePool awake counts at once."""
+    kube = MemoryKube(MemoryServer(SystemClock()))
+    await kube.create(kinds.NODE_POOL, pool("default"))
+    await kube.create(kinds.CAPACITY_SCHEDULE, _schedule("nights", _ALWAYS_ASLEEP))
+    await kube.create(kinds.CAPACITY_SCHEDULE, _schedule("odd", {**_ALWAYS_ASLEEP, "timeZone": "Mars/Olympus"}))
+    await kube.create(kinds.POD, pod("p", {"cpu": "1"}))
+    source = WatchedSource("a cluster", kube, lambda pools: {}, FollowedFeatures(capacity_schedules=True))
+    following = asyncio.create_task(source.run())
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not (given := source.current()) or not given.snapshot.sleeping_pools:
+            await asyncio.sleep(0.01)
+        assert {name: sleep.cause for name, sleep in given.snapshot.sleeping_pools.items()} == {
+            "default": "CapacitySchedule nights"
+        }
+        assert source.fault().startswith("CapacitySchedule odd: ")
+        awake = {"metadata": {"annotations": {labels.KEEP_AWAKE_UNTIL: "2999-01-01T00:00:00Z"}}}
+        await kube.patch(kinds.POD, "p", awake, "default")
+        while (given := source.current()) is None or given.snapshot.sleeping_pools:
+            await asyncio.sleep(0.01)
+    following.cancel()
+
+
+@pytest.mark.parametrize("gates", ["", "CapacitySchedule=true"])
+def test_node_pools_of_recorded_files_sleep_with_the_gate_only(gates: str, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    objects = [(kinds.NODE_POOL, pool("default")), (kinds.CAPACITY_SCHEDULE, _schedule("nights", _ALWAYS_ASLEEP))]
+    items = [json.loads(kind.encode(wire)) for kind, wire in objects]  # type: ignore[arg-type]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    settings = resolve_settings({"feature_gates": gates} if gates else {}, {})
+    source = viewer_source(planning_options.InputOptions([str(file)]), settings)
+    given = source.current()
+    assert given is not None
+    assert set(given.snapshot.sleeping_pools) == ({"default"} if gates else set())
 
 
 def _no_types(_pools: object) -> dict[str, TypeIndex]:

@@ -27,13 +27,15 @@ from karpenter.console.visible_objects import COMPLETE
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.history.history_records import ClusterSample, DecisionRecord, NodeFacts, SpendingPart
 from karpenter.history.history_store import HistoryBounds, HistoryStore
-from karpenter.model import freezes
+from karpenter.model import freezes, labels
 from karpenter.model.clock import SystemClock
+from karpenter.model.feature_gates import FeatureGate
 from karpenter.runtime.loopback_server import serving_on_loopback
 from karpenter.settings import Settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.webconsole.console_app import ACTION_HEADER, ConsoleParts, console_app
 from karpenter.webconsole.console_feed import ConsoleFeeds
+from karpenter.webconsole.controller_console import why_no_wake_with
 from karpenter.webconsole.viewer_access import SecretLinkAccess
 from support.builders import NOW, node, pod, seconds
 from support.console_cases import StagedSource, console_input
@@ -185,6 +187,28 @@ async def test_freezing_a_frozen_cluster_shows_the_patch_that_it_is() -> None:
         assert verbs == ["create", "create", "patch", "patch"]
     there = await kube.get(kinds.CONFIG_MAP, freezes.FREEZE_CONFIG_MAP, freezes.FREEZE_NAMESPACE)
     assert there.data["reason"] == "the sale"
+
+
+@pytest.mark.parametrize(("gates", "status"), [(frozenset(), 409), ({FeatureGate.CAPACITY_SCHEDULE}, 200)])
+async def test_a_wake_that_the_controller_would_ignore_is_refused_with_the_reason(
+    gates: set[FeatureGate], status: int
+) -> None:
+    kube = MemoryKube(MemoryServer(SystemClock()))
+    await kube.create(kinds.NODE_POOL, pool("dev"))
+
+    @asynccontextmanager
+    async def act_as(_viewer: object) -> AsyncIterator[MemoryKube]:
+        yield kube
+
+    async with browser(parts(act_as=act_as, why_no_wake=why_no_wake_with(frozenset(gates)))) as client:
+        await client.get("/", params={"token": SECRET})
+        body = {"action": "wake", "target": "dev", "hours": 2, "confirmed": True}
+        answer = await client.post("/api/actions", json=body, headers={ACTION_HEADER: "1"})
+    assert answer.status_code == status
+    refusal = "the controller has the feature gate CapacitySchedule off, so this would have no effect"
+    assert (answer.text == refusal) == (status == 409)
+    annotations = (await kube.get(kinds.NODE_POOL, "dev")).metadata.annotations
+    assert (labels.KEEP_AWAKE_UNTIL in annotations) == (status == 200)
 
 
 async def test_the_page_gets_the_figures_of_the_cluster() -> None:

@@ -225,6 +225,9 @@ def test_an_old_affinity_still_keeps_the_controller_from_its_own_nodes() -> None
         ("podDisruptionBudget.maxUnavailable=half", "/podDisruptionBudget/maxUnavailable"),
         ("controller.image.digest=abc", "/controller/image/digest"),
         ("logLevel=warn", "/logLevel"),
+        ("controller.resources.limits.cpu=one", "/controller/resources/limits/cpu"),
+        ("controller.resources.requests.cpu=-1", "/controller/resources/requests/cpu"),
+        ("controller.resources.limits.memory=1GB", "/controller/resources/limits/memory"),
     ],
 )
 def test_helm_refuses_a_wrong_value_with_its_path(flag: str, path: str) -> None:
@@ -245,6 +248,11 @@ def test_memory_without_its_unit_is_refused_as_bytes(part: str, value: str) -> N
 @pytest.mark.parametrize("value", ["1073741824", "1Gi", "1e9", "null", "500M"])
 def test_memory_as_the_api_server_reads_it_is_taken(value: str) -> None:
     assert chart(f"controller.resources.limits.memory={value}")
+
+
+@pytest.mark.parametrize("value", ["2", "0.5", ".5", "1500m", "1e1"])
+def test_cpu_as_the_api_server_reads_it_is_taken(value: str) -> None:
+    assert chart(f"controller.resources.limits.cpu={value}")
 
 
 def test_every_value_of_the_schema_may_be_left_as_it_is() -> None:

@@ -93,7 +93,7 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
     from karpenter.cli.top_answers import explain
     from karpenter.model.feature_gates import FeatureGate
     from karpenter.runtime.loopback_server import serving_on_loopback
-    from karpenter.webconsole.console_app import ConsoleParts, console_app
+    from karpenter.webconsole.console_app import ConsoleParts, NoActions, console_app
     from karpenter.webconsole.console_feed import ConsoleFeeds
     from karpenter.webconsole.viewer_access import SecretLinkAccess
 
@@ -102,7 +102,7 @@ async def serve(source: ViewerSource, settings: Settings, console: LoopbackConso
     feeds = ConsoleFeeds(source, options)
     parts = ConsoleParts(
         feeds,
-        SecretLinkAccess(secret, source.title),
+        SecretLinkAccess(secret, "read-only" if isinstance(console.act_as, NoActions) else "user of the kubeconfig"),
         explain,
         console.history,
         console.act_as,

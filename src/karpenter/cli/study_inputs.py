@@ -24,7 +24,7 @@ from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.instance_type_sources import EC2_WELL_KNOWN_LABELS, FileTypes, choose_source
 from karpenter.cli.planning_options import InputOptions
 from karpenter.cli.simulate_options import CLUSTER_DAYS, StudySource
-from karpenter.cli.study_start_notes import age_note, start_notes
+from karpenter.cli.study_start_notes import age_note, start_notes, volume_notes
 from karpenter.cli.terminal import WrongInput, print_error
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.type_index import TypeIndex
@@ -203,14 +203,16 @@ def _read_cluster(source: StudySource, settings: Settings) -> StudyCluster:
     index = TypeIndex(types, well_known_labels_of(types) | labels.WELL_KNOWN)
     pools = tuple(map(_simulated, objects.pools))
     starting = _starting_cluster(source, objects, StudyCloud(types, _pools_by_name(objects.pools, pools)))
-    for line in start_notes(starting):
+    cluster_pods = ClusterPods(tuple(objects.pods), _volumes(objects), starting.running if starting.has_nodes else None)
+    takes_pods = source.trace is None and not source.scenario
+    for line in (*start_notes(starting), *(volume_notes(objects.pods, cluster_pods.volumes) if takes_pods else ())):
         print_error(line)
     return StudyCluster(
         pools,
         tuple(map(_simulated_daemon_set, objects.daemon_sets)),
         types,
         index,
-        ClusterPods(tuple(objects.pods), _volumes(objects), starting.running if starting.has_nodes else None),
+        cluster_pods,
         _namespaces(objects),
         tuple(PodDisruptionBudget(metadata=_identity(each.metadata), spec=each.spec) for each in objects.budgets),
         starting,

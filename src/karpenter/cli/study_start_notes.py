@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from karpenter.api.core import Pod
 from karpenter.cli.render_common import names_text
 from karpenter.model.texts import count_text
 from karpenter.simulator.starting_cluster import MENDS, AbsenceReason, StartingCluster, UnmanagedReason
+from karpenter.state.pod_volumes import ClusterVolumes
 
 _STAY = "they take pods, stay, and are not in the bill"
 _ABSENT = {
@@ -48,6 +50,20 @@ def start_notes(starting: StartingCluster) -> Iterator[str]:
 def age_note(taken_at: datetime) -> str:
     """As of when the ages in a file count."""
     return f"ages are as of {taken_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, the latest time in the input"
+
+
+def volume_notes(pods: Iterable[Pod], volumes: ClusterVolumes) -> Iterator[str]:
+    """A line about pods that wait for a volume in a cluster, and have a place in the study."""
+    waiting = [
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for pod in pods
+        if not pod.spec.node_name and volumes.resolve(pod).claim_errors
+    ]
+    if waiting:
+        yield (
+            f"{_counted(waiting, 'pod')}: their volumes are missing or cannot be used; in a cluster they wait for them, in the "
+            "study they run; add the claims (kubectl get pvc,pv,storageclasses -A -o yaml)"
+        )
 
 
 def _absences(starting: StartingCluster) -> Iterator[str]:

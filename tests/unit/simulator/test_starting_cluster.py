@@ -294,6 +294,20 @@ def test_a_nodeclaim_without_a_node_is_left_out(simulate: Simulate) -> None:
     assert report_of(result)["start"]["nodes"] == 1
 
 
+def test_a_pod_that_waits_for_a_missing_volume_runs_in_the_study_and_a_line_says_so(simulate: Simulate) -> None:
+    """One that runs already has its volumes, whatever the input leaves out."""
+    claimed = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "nowhere"}}]}
+    pods = [running("w", "one"), running("waits", "")]
+    for each in pods:
+        each["spec"] |= claimed
+    result = simulate("-o", "json", objects=[pool(), *managed("one"), *pods])
+    assert notes_of(result) == [
+        "1 pod (prod/waits): their volumes are missing or cannot be used; in a cluster they wait for them, in the study they "
+        "run; add the claims (kubectl get pvc,pv,storageclasses -A -o yaml)"
+    ]
+    assert report_of(result)["waiting"]["arrivals"]["pods"] == 1
+
+
 def test_a_node_that_is_not_ready_counts_as_ready_and_a_line_says_so(simulate: Simulate) -> None:
     objects = [pool(disruption={"consolidateAfter": "Never"}), *managed("one"), running("w", "one")]
     objects[1]["status"]["conditions"][0]["status"] = "Unknown"

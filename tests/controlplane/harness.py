@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controlplane import audit, binaries
 from controlplane.persistent_connections import PersistentConnections
@@ -38,7 +38,7 @@ from controlplane.timeouts import scaled_timeout
 if TYPE_CHECKING:
     from karpenter.kube.client import KubeClient
 
-Json = dict[str, object]
+Json = dict[str, Any]
 
 ADMIN = "admin"
 #: User name to groups.

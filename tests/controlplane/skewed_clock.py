@@ -25,7 +25,7 @@ class WrongClock(SystemClock):
 
 if __name__ == "__main__":
     WrongClock.ahead = timedelta(seconds=float(sys.argv.pop(1)))
-    manager_process.SystemClock = WrongClock  # type: ignore[misc]
+    vars(manager_process)["SystemClock"] = WrongClock
     simulated_setup = manager_cloud.simulated_setup
     manager_cloud.simulated_setup = lambda settings, kube, nodes_kube, _clock, cloud: simulated_setup(
         settings, kube, nodes_kube, SystemClock(), cloud

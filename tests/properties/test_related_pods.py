@@ -15,7 +15,7 @@ from support.builders import NOW, indexes, node_pool, pod, snapshot
 from support.examples import examples
 from support.missed_placements import missed_placement
 from support.plan_checker import violations
-from support.plan_checker_cluster import ClusterObjects, cluster_of_snapshot
+from support.plan_checker_cluster import ClusterObjects, cluster_of_snapshot, placed_pods
 from support.related_pod_clusters import SPACES, Cluster, clusters, odd_pods
 
 #: About pods that nobody could place.
@@ -60,7 +60,7 @@ def check_outcomes(cluster: Cluster) -> None:
         storage=cluster.storage,
     )
     checked, plan = decide(sound)
-    said = [p.metadata.uid for group in (*plan.new_claims, *plan.placed_on_existing) for p in group.pods]
+    said = [placed.metadata.uid for placed in placed_pods(plan)]
     said += [unschedulable_pod.pod.metadata.uid for unschedulable_pod in plan.unschedulable]
     assert {p.metadata.uid for p in checked.pods if not p.spec.node_name} <= set(said)
     assert len(said) == len(set(said))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.api.kinds import NODE_CLAIM
 from karpenter.model import runtime_validation
 
-Json = dict[str, object]
+Json = dict[str, Any]
 Verdict = Literal["A", "R", "N"]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,10 +202,10 @@ def condition(type_: str, status: str, reason: str = "Test") -> dict[str, str]:
     }
 
 
-async def take(events: object, count: int) -> list[WatchEvent[Wire]]:
+async def take(events: AsyncGenerator[WatchEvent[T], None], count: int) -> list[WatchEvent[T]]:
     """The next ``count`` events of a watch, bookmarks left out."""
-    seen: list[WatchEvent[Wire]] = []
-    async with asyncio.timeout(_DEADLINE_SECONDS), aclosing(events) as stream:  # type: ignore[type-var]
+    seen: list[WatchEvent[T]] = []
+    async with asyncio.timeout(_DEADLINE_SECONDS), aclosing(events) as stream:
         async for event in stream:
             if event.type is not WatchEventType.BOOKMARK:
                 seen.append(event)

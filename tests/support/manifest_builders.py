@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from typer.testing import Result
 
-Json = dict[str, object]
+Json = dict[str, Any]
 Plan = Callable[..., Result]
 
 

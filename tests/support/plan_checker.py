@@ -42,7 +42,14 @@ from support.kube_filters import (
     required_terms,
     spreads,
 )
-from support.plan_checker_cluster import POOL, ClusterObjects, PlacementTarget, placement_targets, variants_of_claim
+from support.plan_checker_cluster import (
+    POOL,
+    ClusterObjects,
+    PlacementTarget,
+    placed_pods,
+    placement_targets,
+    variants_of_claim,
+)
 
 MAX_CHOICES = 48
 #: The search for an order stops after so many states; small plans never come near.
@@ -75,7 +82,7 @@ def _placement_count_violations(cluster: ClusterObjects, plan: Solution) -> Iter
         if target.leaving and target.variants
     }
     may_move = {pod.metadata.uid for pod in cluster.pods if pod.spec.node_name in leaving}
-    named = [pod.metadata.uid for group in (*plan.new_claims, *plan.placed_on_existing) for pod in group.pods]
+    named = [pod.metadata.uid for pod in placed_pods(plan)]
     named += [unschedulable.pod.metadata.uid for unschedulable in plan.unschedulable]
     owed = sorted(pending_pods(cluster))
     if sorted(uid for uid in named if uid not in may_move) != owed or len(named) != len(set(named)):
@@ -199,8 +206,8 @@ def _topology_violations(cluster: ClusterObjects, targets: Sequence[PlacementTar
 
 def keys_of(pod: Pod) -> set[str]:
     """Topology keys of the pod's spread, affinity and anti-affinity."""
-    terms = (*required_affinity(pod.spec), *required_anti_affinity(pod.spec), *spreads(pod.spec))
-    return {term.topology_key for term in terms}
+    terms = (*required_affinity(pod.spec), *required_anti_affinity(pod.spec))
+    return {term.topology_key for term in terms} | {spread.topology_key for spread in spreads(pod.spec)}
 
 
 def distinguishing_labels(pods: Iterable[Pod]) -> set[str]:

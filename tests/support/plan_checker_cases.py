@@ -27,7 +27,7 @@ from support.builders import (
     where,
 )
 from support.instance_types import WELL_KNOWN, offering, shape
-from support.plan_checker_cluster import ClusterObjects
+from support.plan_checker_cluster import ClusterObjects, placed_pods
 
 ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 _SOLD_OUT = [offering("on-demand", "z1", 1.0, available=False), offering("on-demand", "z2", 1.0)]
@@ -93,8 +93,7 @@ class Case:
     more: Mapping[str, object] = field(default_factory=dict)
 
     def cluster(self, plan: Solution) -> ClusterObjects:
-        groups = (*plan.new_claims, *plan.placed_on_existing)
-        pending_pods = {p.metadata.uid: p for g in groups for p in g.pods} | {
+        pending_pods = {placed.metadata.uid: placed for placed in placed_pods(plan)} | {
             unschedulable_pod.pod.metadata.uid: unschedulable_pod.pod for unschedulable_pod in plan.unschedulable
         }
         things = [

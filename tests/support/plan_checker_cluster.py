@@ -271,10 +271,18 @@ def _taints(claim: NodeClaim) -> tuple[Taint, ...]:
     return tuple(nodepool_taint.as_taint() for nodepool_taint in claim.spec.taints)
 
 
+def placed_pods(plan: Solution) -> Iterator[Pod]:
+    """The pods of a plan that have a place."""
+    for claim in plan.new_claims:
+        yield from claim.pods
+    for placement in plan.placed_on_existing:
+        yield from placement.pods
+
+
 def placement_targets(cluster: ClusterObjects, plan: Solution) -> list[PlacementTarget]:
     """Nodes, in-flight claims, then new claims. Pods that have to move count where they go, else nowhere (SCH-064)."""
     placed = {placement.node_key: placement.pods for placement in plan.placed_on_existing}
-    moving = {pod.metadata.uid for group in (*plan.placed_on_existing, *plan.new_claims) for pod in group.pods}
+    moving = {pod.metadata.uid for pod in placed_pods(plan)}
     moving |= {unschedulable_pod.pod.metadata.uid for unschedulable_pod in plan.unschedulable}
     claim_of = {claim.status.provider_id: claim for claim in cluster.claims if claim.status.provider_id}
     result: list[PlacementTarget] = []

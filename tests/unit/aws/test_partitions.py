@@ -73,6 +73,6 @@ def test_node_roles_trust_ec2_as_the_partition_calls_it(partition: Any) -> None:
     trusted = role["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Service"]
     assert trusted == f"ec2.{partition.dns_suffix}"
     statements = [statement for policy in iam_policies.controller_policies(place) for statement in policy.statements]
-    document = iam_policies.policy_document(statements)
+    document: dict[str, Any] = iam_policies.policy_document(statements)
     passing = next(entry for entry in document["Statement"] if entry["Sid"] == "AllowPassingInstanceRole")
     assert trusted in passing["Condition"]["StringEquals"]["iam:PassedToService"]

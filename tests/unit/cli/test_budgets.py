@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from karpenter.cli import cluster_reader, output_formats
+from karpenter.cli import cluster_reader
 from karpenter.cli.cluster_objects import ClusterObjects
 from karpenter.cli.cluster_reader import ClusterUnreachable, list_pools_and_nodes
 from karpenter.cli.main import app
@@ -255,7 +256,7 @@ def test_the_table_survives_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, w
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = _Terminal()
-    monkeypatch.setattr(output_formats.sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
     with pytest.raises(SystemExit) as ended:
         app(["budgets", "default", "-f", str(written("a.json", restricted({"nodes": "5"}))), "--nodes", "9"])
     assert not ended.value.code

@@ -57,8 +57,8 @@ async def test_a_node_pool_that_changes_to_an_ec2_class_is_no_longer_ready(clust
 @in_virtual_time
 async def test_an_ec2_class_that_brings_its_status_of_another_cluster_is_not_ready(cluster: VirtualCluster) -> None:
     cluster.also(report_ec2_classes(cluster.kube, cluster.clock))
-    ready = {"type": "Ready", "status": "True", "reason": "Ready"}
-    brought = {**json.loads(msgspec.json.encode(node_class())), "status": {"conditions": [ready]}}
+    brought_condition = {"type": "Ready", "status": "True", "reason": "Ready"}
+    brought = {**json.loads(msgspec.json.encode(node_class())), "status": {"conditions": [brought_condition]}}
     await cluster.kube.create(EC2_NODE_CLASS, brought)
     await asyncio.sleep(1)
     (ready,) = (await cluster.kube.get(EC2_NODE_CLASS, "default")).status.conditions

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -64,10 +65,10 @@ def test_an_explanation_is_the_document_that_the_command_prints(shop: karpenter.
 
 def test_the_fields_of_a_plan_are_those_of_its_document(shop: karpenter.LoadedObjects) -> None:
     bought = karpenter.plan(shop)
-    claims = bought.to_dict()["nodeClaims"]
+    claims: list[dict[str, Any]] = bought.to_dict()["nodeClaims"]
     assert [(node.name, list(node.pods)) for node in bought.nodes] == [
         (claim["name"], claim["pods"]) for claim in claims
-    ]  # type: ignore[attr-defined, index]
+    ]
     assert bought.price_per_hour == pytest.approx(sum(node.price_per_hour for node in bought.nodes))
     assert {pod.pod for pod in bought.unschedulable} == {"shop/monolith", "shop/training"}
     assert all(pod.reasons and pod.nearest_fit for pod in bought.unschedulable)

@@ -266,8 +266,9 @@ async def test_node_pools_sleep_on_the_screen_as_in_a_controller_with_the_gate()
 @pytest.mark.parametrize("gates", ["", "CapacitySchedule=true"])
 def test_node_pools_of_recorded_files_sleep_with_the_gate_only(gates: str, tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
-    objects = [(kinds.NODE_POOL, pool("default")), (kinds.CAPACITY_SCHEDULE, _schedule("nights", _ALWAYS_ASLEEP))]
-    items = [json.loads(kind.encode(wire)) for kind, wire in objects]  # type: ignore[arg-type]
+    schedule = _schedule("nights", _ALWAYS_ASLEEP)
+    encoded = [kinds.NODE_POOL.encode(pool("default")), kinds.CAPACITY_SCHEDULE.encode(schedule)]
+    items = [json.loads(text) for text in encoded]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     settings = resolve_settings({"feature_gates": gates} if gates else {}, {})
     source = viewer_source(planning_options.InputOptions([str(file)]), settings)
@@ -303,8 +304,11 @@ async def test_the_demo_plays_on_the_screen() -> None:
 def test_a_recorded_cluster_becomes_a_picture_with_its_events(tmp_path: Path) -> None:
     """Files as `kubectl get -o json` writes them, events too."""
     recording = tmp_path / "cluster.json"
-    objects = [(kinds.NODE, node("recorded-node", {"cpu": 4})), (kinds.EVENT, event("Nominated", "Pod", "web"))]
-    items = [json.loads(kind.encode(wire)) for kind, wire in objects]  # type: ignore[arg-type]
+    encoded = [
+        kinds.NODE.encode(node("recorded-node", {"cpu": 4})),
+        kinds.EVENT.encode(event("Nominated", "Pod", "web")),
+    ]
+    items = [json.loads(text) for text in encoded]
     recording.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     picture = tmp_path / "picture.svg"
     done = CliRunner().invoke(commands, ["top", "-f", str(recording), "--svg", str(picture)])

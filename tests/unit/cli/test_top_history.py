@@ -15,6 +15,7 @@ from karpenter.cli import planning_options
 from karpenter.cli.history_beside_source import HistoryBesideSource
 from karpenter.cli.main import app as commands
 from karpenter.cli.top_app import TopApp, ViewerSetup
+from karpenter.cli.top_cells import TableRow
 from karpenter.cli.top_history import ControllerHistory, FileHistory, HistoryUnavailable
 from karpenter.cli.top_options import ViewerOptions
 from karpenter.cli.top_source import RecordedSource
@@ -147,7 +148,7 @@ async def test_without_an_answer_of_the_controller_the_cluster_is_shown_and_the_
         assert "no history: http://127.0.0.1:1: " in str(app.query_one("#status", Static).content)
 
 
-def _rows(app: TopApp) -> tuple[object, ...]:
+def _rows(app: TopApp) -> tuple[TableRow, ...]:
     (shown,) = (table for table in app.query(LiveTable) if table.has_focus)
     return tuple(shown.rows)
 

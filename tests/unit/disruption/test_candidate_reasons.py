@@ -12,6 +12,7 @@ from karpenter.disruption.decide.blocker_messages import blocker_message
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.disruption.decide.disruption_preview import DisruptionPreview, preview_disruption
 from karpenter.disruption.decide.node_explanation import NodeExplanation, explain_node
+from karpenter.kube.decoding import metadata_of
 from karpenter.model import labels
 from support.applied_commands import CONSOLIDATABLE, USUAL
 from support.builders import NOW, budget, daemon_set, flatten, indexes, owner, pod, replaced, snapshot
@@ -60,7 +61,7 @@ def test_every_blocker_is_reported_and_not_only_the_first() -> None:
     held = with_annotation(node, labels.DO_NOT_DISRUPT, "true")
     one, two = (
         with_annotation(pods[0], labels.DO_NOT_DISRUPT, "true"),
-        replaced(pods[1], metadata=replaced(pods[1].metadata, labels={"app": "web"})),
+        replaced(pods[1], metadata=replaced(metadata_of(pods[1]), labels={"app": "web"})),
     )
     node_explanation = asked(
         "a", pool("np", CLOSED), held, claim, one, two, budget("web", {"app": "web"}), running("b", "m", 2)
@@ -151,7 +152,7 @@ def test_where_consolidation_is_off_nothing_is_assumed() -> None:
 def test_a_young_node_says_when_it_is_old_enough() -> None:
     """DIS-487"""
     node, claim, *pods = running("a", "m", 1)
-    born = replaced(claim, metadata=replaced(claim.metadata, creation_timestamp=NOW - timedelta(minutes=2)))
+    born = replaced(claim, metadata=replaced(metadata_of(claim), creation_timestamp=NOW - timedelta(minutes=2)))
     node_explanation = asked("a", pool(), node, born, pods, running("b", "m", 2))
     assert [
         (explained_blocker.blocker.category, explained_blocker.blocker.until)

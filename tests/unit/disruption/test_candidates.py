@@ -10,6 +10,7 @@ from karpenter.api.core import PodDisruptionBudgetStatus
 from karpenter.api.meta import Condition
 from karpenter.disruption.decide.candidates import DisruptionContext
 from karpenter.disruption.decide.command import DisruptionReason
+from karpenter.kube.decoding import metadata_of
 from karpenter.model import labels
 from support.builders import NOW, budget, claim, node, node_pool, owner, pod, replaced, tolerating
 from support.disruption_cases import claimed, decide, gone, on, pool, running, verdict, why, with_annotation
@@ -50,7 +51,7 @@ def test_a_nominated_node_waits_for_its_pods() -> None:
 def test_a_node_may_ask_to_be_left_alone(value: str, blocks: bool) -> None:
     """DIS-S026, API-S224, API-451: "true" blocks, and a duration does while the Node is younger."""
     host, behind = running("n")
-    aged = replaced(host, metadata=replaced(host.metadata, creation_timestamp=NOW - timedelta(hours=1)))
+    aged = replaced(host, metadata=replaced(metadata_of(host), creation_timestamp=NOW - timedelta(hours=1)))
     actual = verdict("n", pool(), with_annotation(aged, labels.DO_NOT_DISRUPT, value), behind)
     assert actual == ('Disruption is blocked through the "karpenter.sh/do-not-disrupt" annotation' if blocks else "")
 
@@ -65,7 +66,7 @@ def test_a_node_that_lost_the_label_of_its_pool_is_no_candidate() -> None:
     """DIS-S028, DIS-077: the reason names the label."""
     host, behind = running("n")
     bare = {key: value for key, value in host.metadata.labels.items() if key != labels.NODE_POOL}  # type: ignore[attr-defined]
-    unlabelled = replaced(host, metadata=replaced(host.metadata, labels=bare))  # type: ignore[attr-defined]
+    unlabelled = replaced(host, metadata=replaced(metadata_of(host), labels=bare))  # type: ignore[attr-defined]
     assert "(label=karpenter.sh/nodepool)" in verdict("n", pool(), unlabelled, behind)
 
 
@@ -85,7 +86,7 @@ def test_without_knowing_how_it_was_bought_a_node_is_not_consolidated_but_replac
     """DIS-S031, DIS-S032, DIS-087, DIS-103, DIS-104: a missing label bars consolidation, not drift."""
     host, behind, *pods = running("n", "m", 1)
     bare = {own: value for own, value in host.metadata.labels.items() if own != key}  # type: ignore[attr-defined]
-    host = replaced(host, metadata=replaced(host.metadata, labels=bare))  # type: ignore[attr-defined]
+    host = replaced(host, metadata=replaced(metadata_of(host), labels=bare))  # type: ignore[attr-defined]
     cluster = [pool(), host, behind, pods, running("other", "m", 1)]
     assert why(decide(cluster), "n") == f'Node does not have label "{key}"'
     assert verdict("n", cluster, reason=DRIFT) == ""

@@ -17,6 +17,7 @@ from karpenter.disruption.decide.consolidation_memory import DisruptionMemory
 from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.disruption.decide.disruption_problem import DisruptionProblem, DisruptionSolution
 from karpenter.disruption.decide.disruption_problem_file import disruption_solution_bytes
+from karpenter.disruption.decide.scheduling_simulation import simulate
 from karpenter.model import labels
 from karpenter.state.snapshot import ClusterSnapshot
 from karpenter.state.state_node import StateNode
@@ -33,11 +34,10 @@ class _Controller:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.searches = 0
         self._memory = DisruptionMemory()
-        real = disruption_decision.simulate
 
         def counted(*args: object, **named: object) -> object:
             self.searches += 1
-            return real(*args, **named)  # type: ignore[arg-type]
+            return simulate(*args, **named)  # type: ignore[arg-type]
 
         monkeypatch.setattr(disruption_decision, "simulate", counted)
 

@@ -16,6 +16,7 @@ from karpenter.disruption.decide.disruption_problem import DisruptionOptions, Di
 from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.well_known_labels import well_known_labels_of
+from karpenter.kube.decoding import metadata_of
 from karpenter.model import labels
 from karpenter.model.repair_policies import RepairPolicy, repair_policies
 from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
@@ -49,7 +50,9 @@ def node(name: str, *cpus: float, reservation: str = "r-1", is_drifted: bool = T
     return [
         replaced(
             wire,
-            metadata=replaced(wire.metadata, labels={**wire.metadata.labels, labels.RESERVATION_ID: reservation}),
+            metadata=replaced(
+                metadata_of(wire), labels={**metadata_of(wire).labels, labels.RESERVATION_ID: reservation}
+            ),
         )
         if position < 2
         else wire

@@ -68,6 +68,7 @@ def test_a_node_that_was_drained_before_its_decision_was_seen_is_recorded_with_t
 
 def test_a_launch_is_recorded_with_the_pods_it_was_made_for() -> None:
     (made,) = claimed([new_claim("a")], resources=ResourceRequirements(requests={"cpu": "1", "pods": "3"}))
+    assert isinstance(made, NodeClaim)
     launched = replaced(made, status=replaced(made.status, allocatable={"cpu": "4"}))
     (record,) = changed_decisions(console_input(pool(), launched), [], {})
     assert [(node.pods, node.cpu_fill) for node in record.after] == [(3, 0.25)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from karpenter.api.core import Container, Pod, PodSpec, Toleration
+from karpenter.api.core import Container, Pod, PodSpec
 from karpenter.api.kinds import POD
 from karpenter.api.meta import ObjectMeta, OwnerReference
+from karpenter.api.scheduling_constraints import Toleration
 from karpenter.kube.informer import Informer
 from karpenter.kube.shared_pod_parts import SharedPodParts
 from support.builders import pod

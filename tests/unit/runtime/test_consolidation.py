@@ -14,6 +14,7 @@ from karpenter.api import kinds
 from karpenter.api.apps import Deployment
 from karpenter.api.karpenter import Budget
 from karpenter.disruption import disruption_controller
+from karpenter.disruption.decide.disruption_decision import decide_disruption
 from karpenter.model import conditions, labels, pods
 from support.builders import budget
 from support.consolidation_cases import begin, deployment, runs, scale
@@ -67,7 +68,6 @@ async def test_a_decision_that_a_thread_computes_is_known_to_be_in_progress(
 ) -> None:
     """So that the console waits for it instead of taking turns with it."""
     known: list[bool] = []
-    decide = disruption_controller.decide_disruption
 
     def is_known() -> bool:
         assert cluster.manager is not None
@@ -75,7 +75,7 @@ async def test_a_decision_that_a_thread_computes_is_known_to_be_in_progress(
 
     def watched(*given: Any) -> Any:
         known.append(is_known())
-        return decide(*given)
+        return decide_disruption(*given)
 
     monkeypatch.setattr(disruption_controller, "_THREADED_DECISION_NODES", 0)
     monkeypatch.setattr(disruption_controller, "decide_disruption", watched)

@@ -6,6 +6,7 @@ import asyncio
 import io
 import logging as standard
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -330,5 +331,5 @@ def test_in_a_terminal_a_line_is_text_with_the_same_keys() -> None:
 def test_the_form_of_lines_depends_on_where_they_go_unless_it_is_given(
     monkeypatch: pytest.MonkeyPatch, asked: str, paths: tuple[str, ...], is_terminal: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(logging.sys.stdout, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal, raising=False)
     assert logging.format_for(asked, paths) == expected

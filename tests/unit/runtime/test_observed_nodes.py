@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from karpenter.api.core import ResourceRequirements
-from karpenter.api.karpenter import Budget, Disruption
+from karpenter.api.karpenter import Budget, Disruption, NodePool
 from karpenter.api.meta import Condition
 from karpenter.model import labels
 from karpenter.providers.contract import ProviderError
@@ -201,7 +201,7 @@ def test_a_pool_shows_its_limits_and_what_it_uses() -> None:
     """OPS-M1, OPS-430"""
     seen = ObservedCluster()
     pool = node_pool(limits={"cpu": "10", "memory": "10Gi", "nvidia.com/gpu": 2})
-    used = replaced(pool, status=replaced(pool.status, resources={"cpu": "2500m", "nodes": "3"}))
+    used: NodePool = replaced(pool, status=replaced(pool.status, resources={"cpu": "2500m", "nodes": "3"}))
     seen.put(used)
     scrape = seen.scrape()
     assert scrape.values("karpenter_nodepools_limit", "resource_type", nodepool="np") == {

@@ -6,8 +6,8 @@ import pytest
 
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
+from karpenter.scheduling.failed_filters import NodePoolLimitReached
 from karpenter.scheduling.solution import Solution, ViolationCause
-from karpenter.scheduling.unschedulable_reasons import NodePoolLimitReached
 from support.builders import ANY_CAPACITY, bought, left, node_pool, owner, plan, pod, pods, sizes, wanted
 from support.instance_types import inc, offering, shape
 

@@ -14,7 +14,7 @@ from karpenter.scheduling.explain.reason_messages import exposure_messages
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, ExposureLimits, Objective
 from karpenter.scheduling.packing import packer
 from karpenter.scheduling.scheduling_options import SchedulingOptions
-from karpenter.scheduling.search.column_generation import SearchedNodes, SearchStart
+from karpenter.scheduling.search.column_generation import SearchedNodes, SearchStart, search_patterns
 from karpenter.scheduling.search.packing_problem import PackingProblem
 from karpenter.scheduling.solution import Solution, ViolationCause
 from support.builders import annotated, daemon_set, left, node_pool, plan, pod, pods, sizes, tolerating
@@ -218,10 +218,9 @@ def test_of_plans_that_cost_about_the_same_one_has_at_most_sixty_pods_on_a_node(
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[SearchStart, SearchedNodes]]:
     """Where each search began, and what it found."""
     made: list[tuple[SearchStart, SearchedNodes]] = []
-    search = packer.search_patterns
 
     def observed(problem: PackingProblem, start: SearchStart) -> SearchedNodes:
-        found = search(problem, start)
+        found = search_patterns(problem, start)
         made.append((start, found))
         return found
 

@@ -22,7 +22,7 @@ from karpenter.scheduling.preferences import Preferences
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif import rescheduling, room_facts
-from karpenter.scheduling.whatif.counted_pass import CountedPass
+from karpenter.scheduling.whatif.counted_pass import CountedPass, count_pass
 from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.questions import ReschedulingResult, UnreadyHosts, WhatIf
 from karpenter.scheduling.whatif.refused_nodes import RefusedNodes
@@ -107,11 +107,10 @@ def test_nodes_without_room_for_a_pod_cost_no_further_pass(
     problem = build_problem(snapshot(node_pool(), nodes, [mover, *others]), index, NOW)
     base = prepare_rescheduling(problem, index).with_closed_nodes(["claim-n2"])
     runs: list[int] = []
-    run = room_facts.count_pass
 
     def counted(*asked: Any) -> CountedPass:
         runs.append(1)
-        return run(*asked)
+        return count_pass(*asked)
 
     monkeypatch.setattr(room_facts, "count_pass", counted)
     removed = frozenset({"claim-n1"})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from math import inf
 from pathlib import Path
 
@@ -38,7 +40,7 @@ def test_a_container_with_less_than_two_cores_uses_one(
     """The packaged chart limits the controller to one."""
     (tmp_path / "cpu.max").write_text(limit)
     monkeypatch.setattr(second_core, "_QUOTA_FILES", ((tmp_path / "cpu.max",),))
-    monkeypatch.setattr(second_core.os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     assert second_core.has_second_core.__wrapped__() is expected
 
 
@@ -80,7 +82,7 @@ def test_where_no_thread_can_be_started_the_caller_solves(two_cores: None, monke
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(linear_program.threading.Thread, "start", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     assert BackgroundCosts([large_program()]).wait() == [pytest.approx(2_000)]
 
 

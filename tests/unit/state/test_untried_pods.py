@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from karpenter.api.core import Pod, PodSchedulingGate, TopologySpreadConstraint, Volume
+from karpenter.api.core import Pod, PodSchedulingGate
 from karpenter.api.meta import Condition, LabelSelector, OwnerReference
+from karpenter.api.scheduling_constraints import TopologySpreadConstraint
+from karpenter.api.storage import Volume
 from karpenter.manager_watches import PendingPodChanges
 from karpenter.state import ClusterState
 from karpenter.state.snapshot import pod_key

@@ -18,11 +18,12 @@ from karpenter.cli import planning_options
 from karpenter.cli.top_answers import explain
 from karpenter.console.assessment import Assessment, assess
 from karpenter.console.console_input import ConsoleInput
-from karpenter.console.visible_objects import COMPLETE, Visibility
+from karpenter.console.visible_objects import COMPLETE, Visibility, visible_input
 from karpenter.runtime.decisions_in_progress import DecisionsInProgress
 from karpenter.settings import Settings
 from karpenter.webconsole import console_feed, feed_limits
 from karpenter.webconsole.console_app import ConsoleParts, console_app
+from karpenter.webconsole.console_document import console_document
 from karpenter.webconsole.console_feed import ConsoleFeed, ConsoleFeeds, FeedFault
 from karpenter.webconsole.feed_limits import StreamSlots, TooManyViewers
 from karpenter.webconsole.viewer_access import SecretLinkAccess
@@ -71,11 +72,10 @@ async def test_restricted_views_are_built_in_a_thread_and_the_cluster_is_taken_o
 ) -> None:
     """The loop is that of the controllers: on it the cluster is only taken."""
     threads: list[bool] = []
-    build = console_feed.visible_input
 
     def visible(given: ConsoleInput, visibility: Visibility) -> ConsoleInput:
         threads.append(threading.current_thread() is threading.main_thread())
-        return build(given, visibility)
+        return visible_input(given, visibility)
 
     monkeypatch.setattr(console_feed, "visible_input", visible)
     source = StagedSource(CLUSTER)
@@ -176,7 +176,7 @@ async def test_a_stream_too_many_is_answered_with_503(monkeypatch: pytest.Monkey
 async def test_a_document_that_cannot_be_built_is_retried_after_growing_pauses_and_the_page_shows_that(
     cluster: VirtualCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, make = Moving(), console_feed.console_document
+    source, make = Moving(), console_document
     tries: list[float] = []
     loop = asyncio.get_running_loop()
 

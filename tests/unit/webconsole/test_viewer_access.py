@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from karpenter.kube.errors import ServerUnavailable
-from karpenter.webconsole.console_app import ACTION_HEADER, ConsoleParts, Viewer, _Pages, console_app
-from karpenter.webconsole.viewer_access import ANSWER_SECONDS, MAX_NAMESPACES
+from karpenter.webconsole.console_app import ACTION_HEADER, ConsoleParts, _Pages, console_app
+from karpenter.webconsole.viewer_access import ANSWER_SECONDS, MAX_NAMESPACES, Viewer
 from support.reviewing_server import EVERYTHING, Clock, ReviewingServer, reviewed_parts
 
 PATHS = (

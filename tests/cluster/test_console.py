@@ -18,6 +18,7 @@ from controlplane import deployed
 from controlplane.audit import Call
 from controlplane.deployed import DEPLOY, Account
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import simulated_class, simulated_pool
 from controlplane.ports import free_port
 from controlplane.process import controller
 from karpenter.api import kinds
@@ -47,25 +48,8 @@ _PATHS = {
 _STREAM = "/api/stream"
 _ACTIONS = ("freeze", "thaw", "wake", "keep-node", "release-node", "drain-node")
 _NODE: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "hidden-node"}}
-_NODE_CLASS: Json = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1",
-    "kind": "KWOKNodeClass",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
-_POOL: Json = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "hidden-pool"},
-    "spec": {
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [],
-            }
-        }
-    },
-}
+_NODE_CLASS = simulated_class()
+_POOL = simulated_pool("hidden-pool")
 
 
 _LIST_NODES: Json = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}

@@ -14,6 +14,7 @@ import pytest
 
 from controlplane import deployed
 from controlplane.harness import ApiError, ControlPlane, Json
+from controlplane.objects import CLASS_REFERENCE, simulated_class
 from controlplane.process import Controller, controller
 
 pytestmark = pytest.mark.cluster
@@ -28,8 +29,7 @@ _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 
 @pytest.fixture(scope="module")
 def plane(plane: ControlPlane) -> ControlPlane:
-    node_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass"}
-    plane.apply({**node_class, "metadata": {"name": "default"}, "spec": {}})
+    plane.apply(simulated_class())
     return plane
 
 
@@ -117,8 +117,7 @@ def exists(plane: ControlPlane, path: str) -> bool:
 def claim_with_node(plane: ControlPlane, running: Controller, request: pytest.FixtureRequest) -> ClaimWithNode:
     """A claim of the test's own with its initialized Node; ``request.param`` are further fields of its spec."""
     name = request.node.name.partition("[")[0].removeprefix("test_").replace("_", "-")[:40].rstrip("-")
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    spec = {"nodeClassRef": reference, "requirements": [], **getattr(request, "param", {})}
+    spec = {"nodeClassRef": CLASS_REFERENCE, "requirements": [], **getattr(request, "param", {})}
     plane.apply({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name}, "spec": spec})
     path = f"{_CLAIMS}/{name}"
 

@@ -11,6 +11,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import simulated_class, simulated_pool
 from controlplane.process import Controller, controller
 from karpenter import manager_informers
 from karpenter.api import kinds
@@ -27,26 +28,8 @@ _DEADLINE_SECONDS = 90.0
 _NOBODY = "nobody"
 #: A node that nobody needs is chosen in one look and removed after the next; one look every ten seconds.
 _PASSES = 4
-_NODE_CLASS: Json = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1",
-    "kind": "KWOKNodeClass",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
-_POOL: Json = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [],
-            }
-        },
-        "disruption": {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]},
-    },
-}
+_NODE_CLASS = simulated_class()
+_POOL = simulated_pool(disruption={"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]})
 
 
 @pytest.fixture(scope="module")

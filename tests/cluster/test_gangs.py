@@ -12,7 +12,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import items, made, simulated_pool
+from controlplane.objects import items, made, simulated_class, simulated_pool
 from controlplane.process import controller
 from karpenter.model import labels
 
@@ -92,7 +92,8 @@ _DEFINITIONS = (
 def account(plane: ControlPlane) -> Iterator[Account]:
     plane.apply(
         *_DEFINITIONS,
-        *simulated_pool(),
+        simulated_class(),
+        simulated_pool(),
     )
     with deployed.installed(plane) as ready:
         yield ready

@@ -9,7 +9,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import made
+from controlplane.objects import made, one_of, simulated_class, simulated_pool
 from controlplane.process import controller
 
 pytestmark = pytest.mark.cluster
@@ -19,18 +19,17 @@ _CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _POOLS = "/apis/karpenter.sh/v1/nodepools"
 _OVERLAY = "/apis/karpenter.sh/v1alpha1/nodeoverlays/devices"
 _BUFFER = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers/headroom"
-_CPU = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["2"]}
+
+_CPU = one_of("karpenter.k8s.aws/instance-cpu", "2")
 
 
 def pool(name: str, **spec: object) -> Json:
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    template = {"spec": {"nodeClassRef": reference, "requirements": [_CPU]}}
-    return made("NodePool", "karpenter.sh/v1", name, {"template": template, **spec})
+    return simulated_pool(name, [_CPU], **spec)
 
 
 @pytest.fixture(scope="module")
 def account(plane: ControlPlane) -> Iterator[Account]:
-    plane.apply(made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}))
+    plane.apply(simulated_class())
     with deployed.installed(plane) as ready:
         yield ready
 

@@ -12,38 +12,24 @@ import pytest
 
 from controlplane import deployed
 from controlplane.deployed import Account
-from controlplane.harness import ControlPlane, Json
+from controlplane.harness import ControlPlane
+from controlplane.objects import one_of, simulated_class, simulated_pool
 from controlplane.process import controller
 from karpenter.api import kinds
 from karpenter.kube.client import KubeClient
 from support.rollouts import settled, web
 
 _DEADLINE_SECONDS = 150.0
-_NODE_CLASS: Json = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1",
-    "kind": "KWOKNodeClass",
-    "metadata": {"name": "default"},
-    "spec": {"nodeRegistrationDelay": "2s"},
-}
-_POOL: Json = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [
-                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
-                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
-                    {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
-                    {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["4"]},
-                ],
-            }
-        },
-        "disruption": {"consolidateAfter": "2s", "budgets": [{"nodes": "100%"}]},
-    },
-}
+_NODE_CLASS = simulated_class(nodeRegistrationDelay="2s")
+_POOL = simulated_pool(
+    requirements=[
+        one_of("karpenter.sh/capacity-type", "spot", "on-demand"),
+        one_of("kubernetes.io/arch", "amd64"),
+        one_of("karpenter.k8s.aws/instance-category", "c", "m", "r"),
+        {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["4"]},
+    ],
+    disruption={"consolidateAfter": "2s", "budgets": [{"nodes": "100%"}]},
+)
 
 
 @pytest.fixture(scope="module")

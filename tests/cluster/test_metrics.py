@@ -9,7 +9,8 @@ import pytest
 
 from controlplane import deployed
 from controlplane.deployed import Account
-from controlplane.harness import ControlPlane, Json
+from controlplane.harness import ControlPlane
+from controlplane.objects import one_of, simulated_class, simulated_pool
 from controlplane.process import Controller, controller
 from karpenter.api import kinds
 from karpenter.kube.client import KubeClient
@@ -26,32 +27,17 @@ from support.rollouts import settled, web
 
 PODS = 24
 _DEADLINE_SECONDS = 120.0
-_POOL: Json = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {
-        "limits": {"cpu": "1000", "memory": "4000Gi"},
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [
-                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]},
-                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
-                    {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
-                    {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["9"]},
-                ],
-            }
-        },
-        "disruption": {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]},
-    },
-}
-_NODE_CLASS: Json = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1",
-    "kind": "KWOKNodeClass",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
+_POOL = simulated_pool(
+    requirements=[
+        one_of("karpenter.sh/capacity-type", "spot", "on-demand"),
+        one_of("kubernetes.io/arch", "amd64"),
+        one_of("karpenter.k8s.aws/instance-category", "c", "m", "r"),
+        {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["9"]},
+    ],
+    limits={"cpu": "1000", "memory": "4000Gi"},
+    disruption={"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]},
+)
+_NODE_CLASS = simulated_class()
 
 
 @pytest.fixture(scope="module")

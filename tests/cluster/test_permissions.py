@@ -15,7 +15,7 @@ from controlplane import deployed
 from controlplane.audit import Call
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import items
+from controlplane.objects import items, one_of, simulated_class, simulated_pool
 from controlplane.process import Controller, controller
 
 pytestmark = [pytest.mark.cluster, pytest.mark.older_versions]
@@ -100,26 +100,11 @@ _READING = frozenset({"get", "list", "watch"})
 
 PODS = 2
 _LABELS: Json = {"app": "web"}
-_NODE_CLASS: Json = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1",
-    "kind": "KWOKNodeClass",
-    "metadata": {"name": "default"},
-    "spec": {"nodeRegistrationDelay": "2s"},
-}
-_POOL: Json = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [{"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["2"]}],
-            }
-        },
-        "disruption": {"consolidateAfter": "2s", "budgets": [{"nodes": "100%"}]},
-    },
-}
+_NODE_CLASS = simulated_class(nodeRegistrationDelay="2s")
+_POOL = simulated_pool(
+    requirements=[one_of("karpenter.k8s.aws/instance-cpu", "2")],
+    disruption={"consolidateAfter": "2s", "budgets": [{"nodes": "100%"}]},
+)
 _BUDGET: Json = {
     "apiVersion": "policy/v1",
     "kind": "PodDisruptionBudget",

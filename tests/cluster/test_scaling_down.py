@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import simulated_pool
 from controlplane.process import Controller, controller
 from controlplane.workload_cluster import ALONE, NAMESPACE, WorkloadCluster, at_rest, workload_cluster
 from karpenter.api import kinds
@@ -34,16 +35,10 @@ def cluster(plane: ControlPlane) -> Iterator[WorkloadCluster]:
 
 def _pool() -> Json:
     asked: list[Json] = [{"key": i.key, "operator": i.operator, "values": list(i.values)} for i in OF_ANY_SIZE]
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    return {
-        "apiVersion": kinds.NODE_POOL.api_version,
-        "kind": "NodePool",
-        "metadata": {"name": "default", "annotations": {labels.MINIMUM_NODE_AGE: "0s"}},
-        "spec": {
-            "template": {"spec": {"nodeClassRef": reference, "requirements": asked}},
-            "disruption": {"consolidateAfter": "15s", "budgets": [{"nodes": "100%"}]},
-        },
-    }
+    disruption = {"consolidateAfter": "15s", "budgets": [{"nodes": "100%"}]}
+    pool = simulated_pool(requirements=asked, disruption=disruption)
+    pool["metadata"]["annotations"] = {labels.MINIMUM_NODE_AGE: "0s"}
+    return pool
 
 
 def deployment(number: int) -> Json:

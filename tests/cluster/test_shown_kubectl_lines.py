@@ -11,7 +11,7 @@ import pytest
 
 from controlplane import cleanup
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import items, made
+from controlplane.objects import CLASS_REFERENCE, items, made
 from karpenter.api import crds
 from support import shell_commands, yaml_text
 from support.examples import series
@@ -140,8 +140,7 @@ def prerequisites(page: Path) -> Iterator[Json]:
         yield {**deployment, "metadata": {**deployment["metadata"], "namespace": namespace}}
     if page.name != "removal.md":
         return
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    spec: Json = {"nodeClassRef": reference, "requirements": []}
+    spec: Json = {"nodeClassRef": CLASS_REFERENCE, "requirements": []}
     yield made("NodeClaim", "karpenter.sh/v1", "left", spec, finalizers=["karpenter.sh/termination"])
     labelled: Json = {"labels": {"karpenter.sh/nodepool": "left"}, "finalizers": ["karpenter.sh/termination"]}
     yield {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "left", **labelled}}

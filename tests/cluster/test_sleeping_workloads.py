@@ -10,7 +10,7 @@ import pytest
 from controlplane import deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import made, simulated_pool
+from controlplane.objects import made, simulated_class, simulated_pool
 from controlplane.process import controller
 from helm import charts
 
@@ -44,7 +44,8 @@ def schedule(otherwise: str) -> Json:
 @pytest.fixture(scope="module")
 def account(plane: ControlPlane) -> Iterator[Account]:
     plane.apply(
-        *simulated_pool(),
+        simulated_class(),
+        simulated_pool(),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": _OPTED_IN}},
     )
     rendered = charts.template("--set", "provider=simulated", "--set", "scaleDownWorkloads=true")

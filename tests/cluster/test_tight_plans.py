@@ -18,6 +18,7 @@ import pytest
 
 from controlplane import cleanup, deployed
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import one_of, simulated_class, simulated_pool
 from controlplane.process import controller
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClaim
@@ -26,30 +27,15 @@ from support.rollouts import settled
 
 _DEADLINE_SECONDS = 240.0
 _SCENARIOS = Path(__file__).resolve().parents[3] / "shared" / "scenarios"
-_NODE_CLASS: Json = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1",
-    "kind": "KWOKNodeClass",
-    "metadata": {"name": "default"},
-    "spec": {"nodeRegistrationDelay": "2s"},
-}
-_POOL: Json = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "default"},
-    "spec": {
-        "template": {
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [
-                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
-                    {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
-                ],
-            }
-        },
-        "disruption": {"consolidateAfter": "Never"},
-    },
-}
+_NODE_CLASS = simulated_class(nodeRegistrationDelay="2s")
+_POOL = simulated_pool(
+    requirements=[
+        one_of("karpenter.sh/capacity-type", "on-demand"),
+        one_of("kubernetes.io/arch", "amd64"),
+        one_of("kubernetes.io/os", "linux"),
+    ],
+    disruption={"consolidateAfter": "Never"},
+)
 #: What the controller itself would run on; a scheduler that knows no node at all asks again and again.
 _SYSTEM_NODE: Json = {
     "apiVersion": "v1",

@@ -12,7 +12,7 @@ import pytest
 from controlplane import binaries, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
-from controlplane.objects import items, made, simulated_pool
+from controlplane.objects import items, made, simulated_class, simulated_pool
 from controlplane.process import controller
 from karpenter.api import crds
 
@@ -32,7 +32,7 @@ pytestmark = [
 def account() -> Iterator[Account]:
     with ControlPlane(scheduler=True, more_arguments={binaries.API_SERVER: _SERVED}) as plane:
         plane.apply(*crds.custom_resource_definitions())
-        plane.apply(*simulated_pool())
+        plane.apply(simulated_class(), simulated_pool())
         with deployed.installed(plane) as ready:
             yield ready
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from controlplane.harness import ApiError, ControlPlane, Json
 
 
@@ -10,14 +12,24 @@ def made(kind: str, version: str, name: str, spec: Json, **metadata: object) -> 
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
-def simulated_pool() -> tuple[Json, Json]:
-    """A node class of simulated instances and a NodePool on it, both ``default``."""
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    template = {"spec": {"nodeClassRef": reference, "requirements": []}}
-    return (
-        made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", "default", {}),
-        made("NodePool", "karpenter.sh/v1", "default", {"template": template}),
-    )
+#: What refers to the class of ``simulated_class``.
+CLASS_REFERENCE = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+
+
+def simulated_class(name: str = "default", **spec: object) -> Json:
+    """A node class of simulated instances."""
+    return made("KWOKNodeClass", "karpenter.kwok.sh/v1alpha1", name, spec)
+
+
+def simulated_pool(name: str = "default", requirements: Sequence[Json] = (), **spec: object) -> Json:
+    """A NodePool of simulated instances."""
+    template = {"spec": {"nodeClassRef": CLASS_REFERENCE, "requirements": list(requirements)}}
+    return made("NodePool", "karpenter.sh/v1", name, {"template": template, **spec})
+
+
+def one_of(key: str, *values: str) -> Json:
+    """A requirement that a label has one of these values."""
+    return {"key": key, "operator": "In", "values": list(values)}
 
 
 def items(plane: ControlPlane, path: str) -> list[Json]:

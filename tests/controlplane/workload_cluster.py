@@ -22,6 +22,7 @@ import pytest
 from controlplane import cleanup, deployed
 from controlplane.deployed import Account
 from controlplane.harness import ControlPlane, Json
+from controlplane.objects import one_of, simulated_class, simulated_pool
 from controlplane.process import Controller
 from controlplane.timeouts import scaled_timeout
 from karpenter.api import kinds
@@ -171,21 +172,20 @@ class WorkloadCluster:
 
     def node_class(self, name: str = "default", delay: str = "1s") -> None:
         """A node class whose instances join after a delay."""
-        head = {"apiVersion": kinds.KWOK_NODE_CLASS.api_version, "kind": "KWOKNodeClass"}
-        self.plane.apply({**head, "metadata": {"name": name}, "spec": {"nodeRegistrationDelay": delay}})
+        self.plane.apply(simulated_class(name, nodeRegistrationDelay=delay))
 
     def pool(
         self, name: str = "default", *, types: Iterable[str] = (TYPE,), after: str = "Never", **fields: Json
     ) -> None:
         """A pool of these types; ``after`` is its consolidateAfter, ``fields`` come on top of its template's spec."""
-        reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-        capacity = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}
-        wanted = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": list(types)}
-        template = {"nodeClassRef": reference, "requirements": [capacity, wanted], **fields}
+        wanted = [
+            one_of("karpenter.sh/capacity-type", "spot", "on-demand"),
+            one_of("node.kubernetes.io/instance-type", *types),
+        ]
         disruption = {"consolidateAfter": after, "budgets": [{"nodes": "100%"}]}
-        spec = {"template": {"spec": template}, "disruption": disruption}
-        head = {"apiVersion": kinds.NODE_POOL.api_version, "kind": "NodePool"}
-        self.plane.apply({**head, "metadata": {"name": name}, "spec": spec})
+        pool = simulated_pool(name, wanted, disruption=disruption)
+        pool["spec"]["template"]["spec"] |= fields
+        self.plane.apply(pool)
 
     def deploy(self, replicas: int, name: str = "web", **fields: object) -> None:
         """A Deployment of pods that need an instance each; ``fields`` come on top of the pods' spec."""

@@ -74,7 +74,7 @@ class _Cluster(NamedTuple):
         return conditions.is_true(found.status.conditions, "Ready")
 
     async def launch(self, count: int, running: Controller) -> float:
-        """Seconds until so many new NodeClaims are bought."""
+        """Seconds until so many new NodeClaims are launched."""
         began = time.monotonic()
         self.memory.load(*_wanted(count))
 

@@ -1,7 +1,7 @@
 """The main job on a real control plane: pods wait, nodes join, pods are bound; with memory and CPU of the controller.
 
 The simulated instances run in a process of their own. The floor is what the control plane takes by itself: the same pods,
-bound by the same scheduler onto the nodes that the controller had bought, which are Ready then.
+bound by the same scheduler onto the nodes that the controller had launched, which are Ready then.
 """
 
 from __future__ import annotations

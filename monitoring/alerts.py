@@ -107,7 +107,7 @@ ALERTS = (
         "10m",
         "warning",
         "NodePool {{ $labels.name }} is not ready ({{ $labels.reason }})",
-        "The NodePool buys nothing: its node class is missing or not ready, or its own fields are invalid.",
+        "The NodePool launches nothing: its node class is missing or not ready, or its own fields are invalid.",
         "`kubectl describe nodepool` and `kubectl describe ec2nodeclass` give the condition's message.",
     ),
     Alert(
@@ -128,7 +128,7 @@ ALERTS = (
         "1m",
         "warning",
         "{{ $value }} new nodes of {{ $labels.nodepool }} lost the pods they were launched for",
-        "Something makes new nodes unfit for their pods: a NoExecute taint, a webhook, another scheduler. Purchases slow down by "
+        "Something makes new nodes unfit for their pods: a NoExecute taint, a webhook, another scheduler. Launches slow down by "
         "themselves, the cause remains.",
         "Compare the taints of new nodes with the NodePool's; look for events FailedScheduling of the pods.",
     ),

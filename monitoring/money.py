@@ -111,7 +111,7 @@ _PLANS = Row(
     (
         Panel(
             "Price of the last plan against its lower bound",
-            "No plan for the same pods costs less than the bound. Plans that buy nothing change nothing here.",
+            "No plan for the same pods costs less than the bound. Plans without new nodes change nothing here.",
             lines,
             (
                 Query(largest("karpenter_scheduler_plan_price"), "price"),

@@ -174,7 +174,7 @@ export interface BudgetSpan {
   ends: string;
   allowed: number | null;
 }
-export interface Bought {
+export interface NewNode {
   name: string;
   pool: string;
   type: string;
@@ -193,7 +193,7 @@ export interface WhatIfAnswer {
   priceAfter: number;
   difference: number;
   removed: string[];
-  bought: Bought[];
+  bought: NewNode[];
   moves: Move[];
   moved: number;
   stranded: { pod: string; reason: string }[];

@@ -158,7 +158,7 @@ function Seen(props: { decision: Decision; view: View; hasHistory: boolean }): J
     const node = view.nodes.find((row) => row.name === name);
     return { name, pool: node?.pool ?? "", type: node?.type ?? "", zone: node?.zone ?? "", capacityType: node?.capacityType ?? "", price: node?.price ?? null, pods: node?.pods ?? 0, cpu: node?.cpu ?? 0 };
   };
-  const bought = (decision.kind === "launch" ? decision.nodes : decision.replacedBy).map(facts);
+  const launched = (decision.kind === "launch" ? decision.nodes : decision.replacedBy).map(facts);
   const gone = decision.kind === "launch" ? decision.replaces.map(facts) : decision.nodes.map(facts);
   return (
     <Panel title={decision.text} id="decision" wide>
@@ -167,7 +167,7 @@ function Seen(props: { decision: Decision; view: View; hasHistory: boolean }): J
         <div><dt>For</dt><dd>{decision.reason}</dd></div>
         <div><dt>Estimated saving</dt><dd>{decision.saving === null ? "not known" : `${dollars(decision.saving)} per hour`}</dd></div>
       </dl>
-      <BeforeAfter before={gone} after={bought} moving={null} change="" />
+      <BeforeAfter before={gone} after={launched} moving={null} change="" />
       {!props.hasHistory && <p class="hint">No history is kept here, so nodes that are gone have their names only.</p>}
     </Panel>
   );

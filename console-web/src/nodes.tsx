@@ -86,7 +86,7 @@ export function NodesPage(props: { view: View; place: Place }): JSX.Element {
             { title: "NodePool", value: (node) => node.pool },
             { title: "type", value: (node) => node.type },
             { title: "zone", value: (node) => node.zone },
-            { title: "bought as", value: (node) => node.capacityType },
+            { title: "capacity type", value: (node) => node.capacityType },
             { title: "state", value: (node) => node.state + (node.why ? `: ${node.why}` : ""), long: true },
             { title: "CPU %", value: (node) => Math.round(node.cpu * 100) },
             { title: "memory %", value: (node) => Math.round(node.memory * 100) },

@@ -87,7 +87,7 @@ function Answer(props: { answer: WhatIfAnswer; place: Place }): JSX.Element {
     <>
       <p class="verdict">
         <strong data-figure="difference">{signed(answer.difference)} per hour</strong> ({dollars(answer.priceBefore)} → {dollars(answer.priceAfter)}, {answer.difference < 0 ? "−" : "+"}{perMonth(Math.abs(answer.difference))} per month):{" "}
-        {plural(answer.removed.length, "node")} {answer.removed.length === 1 ? "goes" : "go"}, {plural(answer.bought.length, "node")} {answer.bought.length === 1 ? "is" : "are"} bought, {plural(answer.moved, "pod")} {answer.moved === 1 ? "goes" : "go"} elsewhere, {plural(answer.waiting, "pod")} {answer.waiting === 1 ? "waits" : "wait"}.
+        {plural(answer.removed.length, "node")} {answer.removed.length === 1 ? "goes" : "go"}, {plural(answer.bought.length, "node")} {answer.bought.length === 1 ? "is" : "are"} launched, {plural(answer.moved, "pod")} {answer.moved === 1 ? "goes" : "go"} elsewhere, {plural(answer.waiting, "pod")} {answer.waiting === 1 ? "waits" : "wait"}.
       </p>
       {answer.held > 0 && (
         <p class="fault" id="held">
@@ -113,7 +113,7 @@ function Answer(props: { answer: WhatIfAnswer; place: Place }): JSX.Element {
       {answer.bought.length > 0 && (
         <Table
           id="bought"
-          label="nodes that would be bought"
+          label="nodes that would be launched"
           place={props.place}
           rows={answer.bought}
           rowKey={(row) => row.name}
@@ -123,7 +123,7 @@ function Answer(props: { answer: WhatIfAnswer; place: Place }): JSX.Element {
             { title: "NodePool", value: (row) => row.pool },
             { title: "type", value: (row) => row.type },
             { title: "zone", value: (row) => row.zone },
-            { title: "bought as", value: (row) => row.capacityType },
+            { title: "capacity type", value: (row) => row.capacityType },
             { title: "pods", value: (row) => row.pods },
             { title: "$/h", value: (row) => row.price, cell: (row) => dollars(row.price) },
           ]}
@@ -163,7 +163,7 @@ function Flows(props: { answer: WhatIfAnswer }): JSX.Element | null {
   const to = [...new Set(flows.map((flow) => flow.ends[1]))].slice(0, MOST);
   const drawn = flows.filter((flow) => from.includes(flow.ends[0]) && to.includes(flow.ends[1]));
   const most = Math.max(...drawn.map((flow) => flow.count));
-  const bought = new Map(props.answer.bought.map((node) => [node.name, node.type]));
+  const newNodes = new Map(props.answer.bought.map((node) => [node.name, node.type]));
   const height = Math.max(from.length, to.length) * ROW + 8;
   const middle = (names: string[], name: string) => ((names.indexOf(name) + 0.5) * height) / names.length;
   const shown = (name: string) => (name.length > 34 ? `${name.slice(0, 33)}…` : name);
@@ -176,7 +176,7 @@ function Flows(props: { answer: WhatIfAnswer }): JSX.Element | null {
           return <path class="flow" d={`M300 ${y1} C450 ${y1} 450 ${y2} 600 ${y2}`} stroke-width={Math.max(2, (14 * flow.count) / most)} />;
         })}
         {from.map((name) => <text x={290} y={middle(from, name) + 4} text-anchor="end">{shown(name)}</text>)}
-        {to.map((name) => <text x={610} y={middle(to, name) + 4}>{shown(name)}{bought.has(name) ? ` (new, ${bought.get(name)})` : ""}</text>)}
+        {to.map((name) => <text x={610} y={middle(to, name) + 4}>{shown(name)}{newNodes.has(name) ? ` (new, ${newNodes.get(name)})` : ""}</text>)}
       </svg>
       {flows.length > drawn.length && <p class="hint">The largest flows are drawn, {flows.length - drawn.length} are not.</p>}
     </div>

@@ -51,7 +51,7 @@ class ControllerQueues:
 
 @dataclass(frozen=True)
 class PendingPodsTrigger:
-    """Requests a scheduling pass for all pending pods: what can be bought has changed."""
+    """Requests a scheduling pass for all pending pods: what can be launched has changed."""
 
     state: ClusterState
     trigger: Trigger

@@ -127,7 +127,7 @@ def _ask_alone(harness: SchedulerHarness, scenario: Scenario, pod: Pod, planner:
     if bool(where) == bool(plan.placed_on_existing):
         return
     if where and planner is by_us and spreads(pod.spec):
-        # Domains that could be bought count for us, empty; the scheduler knows only nodes (SCH-490, SCH-541).
+        # Domains that could be launched count for us, empty; the scheduler knows only nodes (SCH-490, SCH-541).
         tally.cautious += 1
     else:
         ours = plan.placed_on_existing[0].node_name if plan.placed_on_existing else "nowhere"

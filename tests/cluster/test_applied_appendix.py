@@ -1,4 +1,4 @@
-"""Published manifests applied as they are: an API server with our definitions takes them, and each buys instances (API-A50).
+"""Published manifests applied as they are: an API server with our definitions takes them, and each launches instances (API-A50).
 
 The account is a double of AWS in the region of those reports. What a reader has to fill in is filled in: the placeholder of the
 cluster's name, zones of another region. The network carries the discovery tag that the manifest selects.
@@ -31,7 +31,7 @@ _PODS = "/api/v1/namespaces/default/pods"
 
 @dataclass(frozen=True)
 class Case:
-    """Manifests, the NodePool that buys, and how the network is tagged for discovery."""
+    """Manifests, the NodePool that launches, and how the network is tagged for discovery."""
 
     files: tuple[str, ...]
     pool: str
@@ -39,7 +39,7 @@ class Case:
     #: In the place of the name `default`, which several reports give to different objects; empty where the class of that
     #: name is the user's own.
     default: str = ""
-    #: Instance types that may be bought; empty where the manifest leaves them open.
+    #: Instance types that may be launched; empty where the manifest leaves them open.
     types: frozenset[str] = frozenset()
 
 
@@ -130,7 +130,7 @@ def _pod(pool: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pool, "namespace": "default"}, "spec": spec}
 
 
-def _bought(plane: ControlPlane, pool: str) -> list[Json]:
+def _launched(plane: ControlPlane, pool: str) -> list[Json]:
     """NodeClaims of a NodePool with an instance."""
     claims: list[Json] = plane.request("GET", f"{_CLAIMS}?labelSelector=karpenter.sh%2Fnodepool%3D{pool}")["items"]  # type: ignore[assignment]
     return [claim for claim in claims if _provider_id(claim)]
@@ -145,16 +145,16 @@ def _type_of(claim: Json) -> str:
 
 
 def _remove(plane: ControlPlane, manifests: list[Json]) -> None:
-    """Pods first, or their instances would be bought again; the rest goes when the control plane is emptied."""
+    """Pods first, or their instances would be launched again; the rest goes when the control plane is emptied."""
     plane.request("DELETE", f"{_PODS}?gracePeriodSeconds=0")
     plane.delete(*manifests)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in _CASES.items()])
-def test_a_published_manifest_is_taken_and_buys_an_instance(applied: ControlPlane, case: Case) -> None:
+def test_a_published_manifest_is_taken_and_launches_an_instance(applied: ControlPlane, case: Case) -> None:
     """API-A01 to API-A43, API-A50: a pod that only its NodePool serves gets an instance of a type it asks for."""
-    applied.until(lambda: bool(_bought(applied, case.pool)), "an instance")
-    (claim,) = _bought(applied, case.pool)
+    applied.until(lambda: bool(_launched(applied, case.pool)), "an instance")
+    (claim,) = _launched(applied, case.pool)
     assert not case.types or _type_of(claim) in case.types
 
 
@@ -176,6 +176,6 @@ def test_a_nodeclaim_copied_from_a_report_launches_once_its_owner_is_left_out(ap
     applied.request("POST", _CLAIMS, {**claim, "metadata": metadata})
     path = f"{_CLAIMS}/{metadata['name']}"
     applied.until(lambda: bool(_provider_id(applied.request("GET", path))), "an instance")
-    bought = applied.request("GET", path)
-    assert _type_of(bought) == "t3.large"
-    assert _provider_id(bought) != _provider_id(claim)
+    launched = applied.request("GET", path)
+    assert _type_of(launched) == "t3.large"
+    assert _provider_id(launched) != _provider_id(claim)

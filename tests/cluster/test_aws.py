@@ -144,7 +144,7 @@ async def test_from_pods_to_nodes_and_back_to_nothing(cluster: AwsCluster) -> No
         async with cluster.plane.client() as kube, cluster.simulated_nodes(kube) as simulator:
             await settled(lambda: _not_running(kube, PODS), _DEADLINE_SECONDS)
             assert simulator.failures == {}
-            await _bought_elsewhere(kube, gone)
+            await _launched_elsewhere(kube, gone)
             await _survives_an_interruption(kube, cluster)
             await _rolls_to_another_image(kube, cluster)
             await _goes_to_nothing(kube, cluster)
@@ -152,11 +152,11 @@ async def test_from_pods_to_nodes_and_back_to_nothing(cluster: AwsCluster) -> No
     _check_calls(cluster)
 
 
-async def _bought_elsewhere(kube: KubeClient, gone: list[str]) -> None:
+async def _launched_elsewhere(kube: KubeClient, gone: list[str]) -> None:
     """What the cheapest types could not give came from others, of both capacity types."""
-    bought = [claim for claim in await _claims(kube) if claim.status.provider_id]
-    assert {claim.metadata.labels[labels.CAPACITY_TYPE] for claim in bought} == {"spot", "on-demand"}
-    assert not {claim.metadata.labels[labels.INSTANCE_TYPE] for claim in bought} & set(gone)
+    launched = [claim for claim in await _claims(kube) if claim.status.provider_id]
+    assert {claim.metadata.labels[labels.CAPACITY_TYPE] for claim in launched} == {"spot", "on-demand"}
+    assert not {claim.metadata.labels[labels.INSTANCE_TYPE] for claim in launched} & set(gone)
 
 
 async def _survives_an_interruption(kube: KubeClient, cluster: AwsCluster) -> None:

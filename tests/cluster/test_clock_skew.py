@@ -1,4 +1,4 @@
-"""The controller's clock is wrong, either way: it buys, drains and gives back as ever, and is not kept busy by it."""
+"""The controller's clock is wrong, either way: it launches, drains and gives back as ever, and is not kept busy by it."""
 
 from __future__ import annotations
 

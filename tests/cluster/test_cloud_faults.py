@@ -67,12 +67,12 @@ def test_refused_launches_are_tried_again_for_the_same_claims(cluster: WorkloadC
 
 
 @pytest.mark.parametrize("nomination", ways(WITH))
-def test_what_is_sold_out_is_bought_from_another_pool(cluster: WorkloadCluster, start: Start) -> None:
+def test_what_is_sold_out_is_launched_from_another_pool(cluster: WorkloadCluster, start: Start) -> None:
     """OPS-014: the claims are given up, say why, and the pods are planned again."""
     cluster.pool("other", types=(_OTHER_TYPE,))
     cluster.patch(kinds.NODE_POOL, "default", {"spec": {"weight": 10}})
     running = start("insufficientCapacity: [{nodePool: default}]")
-    # A pool that is not Ready yet is passed over, and the pods would be bought for from the other one at once.
+    # A pool that is not Ready yet is passed over, and the other one would launch nodes for the pods at once.
     running.until(lambda: cluster.pool_condition("default", "Ready")[0] == "True", "find the pool ready")
     cluster.deploy(_PODS)
     observation = cluster.until_running(_PODS)

@@ -1,7 +1,7 @@
 """The real kube-scheduler allocates devices as planned (SCH §27): it finds devices where we do, and none where we find none.
 
 One control plane without kubelets. The test stands in for drivers: it publishes slices. Scenarios ask twice: every pod alone, and
-all pods together, each pinned to the node that is planned for it. New nodes are made of the instance types that a plan buys.
+all pods together, each pinned to the node that is planned for it. New nodes are made of the instance types that a plan launches.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Tally:
 
 
 def ours(scenario: DeviceScenario, pods: Iterable[Pod]) -> Solution:
-    """The plan for these pods on the nodes there are; nothing can be bought."""
+    """The plan for these pods on the nodes there are; nothing can be launched."""
     return plan(scenario.classes, scenario.nodes, scenario.slices, scenario.claims, list(pods), types=())
 
 
@@ -228,22 +228,22 @@ def read(harness: SchedulerHarness, path: str) -> bytes:
 def carried_out(
     harness: SchedulerHarness, types: Sequence[InstanceType], claims: Sequence[Wire], pods: Sequence[Pod]
 ) -> Solution:
-    """Buy what a plan says: its nodes come with the devices of their type, and all pods bind where they are planned."""
+    """Launch what a plan says: its nodes come with the devices of their type, and all pods bind where they are planned."""
     result = plan(node_pool(), device_class(), list(claims), list(pods), types=types)
     assert not result.unschedulable
     by_name = {each.name: each for each in types}
     publish(harness, claims)
     slices = []
     try:
-        for bought in result.new_claims:
-            harness.add_node(node(bought.name, ROOM))
-            for number, spec in enumerate(by_name[bought.instance_types[0]].devices.slices):
-                slices.append(published(f"{bought.name}-{number}", of_node(spec, bought.name)))
+        for launched in result.new_claims:
+            harness.add_node(node(launched.name, ROOM))
+            for number, spec in enumerate(by_name[launched.instance_types[0]].devices.slices):
+                slices.append(published(f"{launched.name}-{number}", of_node(spec, launched.name)))
         publish(harness, slices)
         harness.until_seen()
-        for bought in result.new_claims:
-            for each in bought.pods:
-                assert harness.bound(placed_by(each, bought.name)) == bought.name, harness.why(
+        for launched in result.new_claims:
+            for each in launched.pods:
+                assert harness.bound(placed_by(each, launched.name)) == launched.name, harness.why(
                     ("default", each.metadata.name)
                 )
     finally:

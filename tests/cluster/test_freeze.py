@@ -103,8 +103,8 @@ def test_a_frozen_cluster_keeps_its_nodes_until_it_is_thawed(plane: ControlPlane
         running.until(running.is_ready, "become ready")
         plane.apply(web(2))
         plane.until(lambda: _running(plane) == 2, "pods to run")
-        bought = claim_count(plane)
-        assert bought
+        launched = claim_count(plane)
+        assert launched
         assert karpenter(plane, "freeze", "--reason", "release", "--for", "1h").startswith(
             "the whole cluster is frozen"
         )
@@ -115,7 +115,7 @@ def test_a_frozen_cluster_keeps_its_nodes_until_it_is_thawed(plane: ControlPlane
         plane.until(lambda: not _running(plane), "pods to go")
         enough = running.disruption_passes() + _PASSES
         running.until(lambda: running.disruption_passes() >= enough, "look often enough", 2 * _DEADLINE_SECONDS)
-        assert claim_count(plane) == bought
+        assert claim_count(plane) == launched
         assert karpenter(plane, "thaw") == "the cluster is thawed\n"
         plane.until(lambda: not claim_count(plane), "instances to go")
 

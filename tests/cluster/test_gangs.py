@@ -140,8 +140,8 @@ def member(name: str) -> Json:
     return made("Pod", "v1", name, spec, namespace="default", labels=group)
 
 
-def test_requests_are_served_and_a_group_is_bought_for_as_a_whole(account: Account) -> None:
-    """Conditions that the definition admits, under the rights of the chart; a group that is not complete buys nothing."""
+def test_requests_are_served_and_a_group_gets_nodes_as_a_whole(account: Account) -> None:
+    """Conditions that the definition admits, under the rights of the chart; a group that is not complete launches nothing."""
     plane = account.plane
     plane.apply(
         made("PodGroup", "scheduling.x-k8s.io/v1alpha1", "ring", {"minMember": 3}, namespace="default"),
@@ -160,7 +160,7 @@ def test_requests_are_served_and_a_group_is_bought_for_as_a_whole(account: Accou
         assert said(plane, "train", "Accepted") == ("True", "Accepted")
         gangs = {one["metadata"]["annotations"].get("karpenter.sh/gang") for one in claims(plane)}  # type: ignore[index]
         assert gangs == {"ProvisioningRequest default/train"}
-        bought = len(claims(plane))
+        launched = len(claims(plane))
         plane.apply(member("ring-2"))
-        plane.until(lambda: len(claims(plane)) > bought, "nodes for the complete group")
+        plane.until(lambda: len(claims(plane)) > launched, "nodes for the complete group")
     account.check()

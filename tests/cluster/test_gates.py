@@ -56,7 +56,7 @@ def test_static_pools_overlays_and_buffers_do_their_work_with_the_rights_of_the_
     plane = account.plane
     with controller(account.kubeconfig, GATES) as running:
         running.until(running.is_ready, "become ready")
-        plane.apply(pool("kept", replicas=3), pool("bought"))
+        plane.apply(pool("kept", replicas=3), pool("launched"))
         plane.until(lambda: len(of_pool(plane, "kept")) == 3, "three nodes of the static pool")
 
         plane.apply(
@@ -72,8 +72,8 @@ def test_static_pools_overlays_and_buffers_do_their_work_with_the_rights_of_the_
         spec: Json = {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}, "replicas": 2}
         plane.apply(made("CapacityBuffer", "autoscaling.x-k8s.io/v1beta1", "headroom", spec, namespace="default"))
         plane.until(holds(plane, _BUFFER, "ReadyForProvisioning", "True", "Resolved"), "the buffer to be read")
-        plane.until(lambda: len(of_pool(plane, "bought")) == 2, "two nodes with the overlay's resource")
-        claim = of_pool(plane, "bought")[0]["metadata"]
+        plane.until(lambda: len(of_pool(plane, "launched")) == 2, "two nodes with the overlay's resource")
+        claim = of_pool(plane, "launched")[0]["metadata"]
         assert claim["annotations"]["karpenter.sh/capacity-overlay-applied"] == "true"  # type: ignore[index]
         plane.until(holds(plane, _BUFFER, "Provisioning", "False", "RequiresNewCapacity"), "the buffer to say so")
 

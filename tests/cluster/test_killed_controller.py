@@ -1,4 +1,4 @@
-"""The controller is killed while it buys instances for fifty pods: the next one goes on, and buys nothing twice."""
+"""The controller is killed while it launches instances for fifty pods: the next one goes on, and launches nothing twice."""
 
 from __future__ import annotations
 

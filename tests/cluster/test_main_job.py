@@ -82,6 +82,8 @@ async def test_pods_get_nodes_and_scaling_to_zero_gives_the_nodes_back(
             assert nodes == {claim.status.node_name for claim in claims}
             await asyncio.to_thread(plane.apply, web(0))
             await settled(lambda: _nothing_left(kube), _DEADLINE_SECONDS)
-        bought = len(running.lines("created nodeclaim"))
-        running.until(lambda: len(running.lines("deleted nodeclaim")) == bought, "log that all NodeClaims are deleted")
+        launched = len(running.lines("created nodeclaim"))
+        running.until(
+            lambda: len(running.lines("deleted nodeclaim")) == launched, "log that all NodeClaims are deleted"
+        )
         assert not running.lines("Reconciler error")

@@ -151,7 +151,7 @@ def _check_bounded(scraped: Scrape, names: set[str]) -> None:
 
 
 def _check_over(scraped: Scrape, count: int) -> None:
-    """Everything that was bought has been given back, and no series of it is left."""
+    """Everything that was launched has been given back, and no series of it is left."""
     own = {"nodepool": "default"}
     disrupted = {"reason": "empty", "termination_mode": "graceful", **own}
     assert scraped.total("karpenter_nodeclaims_disrupted_total", **disrupted) == count

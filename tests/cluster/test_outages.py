@@ -91,7 +91,7 @@ def check_held(cluster: WorkloadCluster, claim: NodeClaim) -> None:
 
 
 @pytest.mark.parametrize(("step", "nomination"), cases(_LAUNCHING))
-def test_an_outage_while_instances_are_bought_and_nodes_drain_costs_only_time(
+def test_an_outage_while_instances_are_launched_and_nodes_drain_costs_only_time(
     cluster: WorkloadCluster, step: str, nomination: tuple[str, str]
 ) -> None:
     """OPS-012, OPS-364, DIS-S300: what a budget held before it holds afterwards."""

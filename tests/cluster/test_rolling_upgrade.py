@@ -1,4 +1,4 @@
-"""A Deployment replaces both replicas while pods arrive: no launch is lost, and nothing is bought twice."""
+"""A Deployment replaces both replicas while pods arrive: no launch is lost, and nothing is launched twice."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ async def _claimed(kube: Kube) -> NodeClaim:
 
 
 async def _play(kube: Kube, provider: SimulatedProvider, claim: NodeClaim, control_plane: ControlPlane) -> None:
-    bought = await provider.create(claim)
-    name = bought.provider_id.removeprefix("kwok://")
+    launched = await provider.create(claim)
+    name = launched.provider_id.removeprefix("kwok://")
 
     async def is_up() -> bool:
         with suppress(NotFound):
@@ -124,7 +124,7 @@ async def _play(kube: Kube, provider: SimulatedProvider, claim: NodeClaim, contr
     await until(job_is_complete, "the Job to be complete")
     control_plane.apply(workload("Deployment", replicas=0, selector={"matchLabels": labels}))
     await until(lambda: are("Deployment", []), "the pods to stop")
-    await provider.delete(bought.provider_id)
+    await provider.delete(launched.provider_id)
     await until(lambda: is_gone(kube, name), "the Node to go")
 
     async def has_ended() -> bool:

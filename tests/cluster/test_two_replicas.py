@@ -62,7 +62,7 @@ class Pair:
         self.standby.await_leading(seconds)
 
     def check_still_works(self, pods: int) -> None:
-        """The standby, now leading, buys what is missing."""
+        """The standby, now leading, launches what is missing."""
         self.cluster.deploy(pods)
         self.cluster.until_running(pods)
 

@@ -67,8 +67,8 @@ def _spec(plane: ControlPlane, name: str) -> dict[str, Json]:
     return plane.request("GET", f"/api/v1/namespaces/default/pods/{name}")["spec"]  # type: ignore[index, call-overload, return-value]
 
 
-def test_nodes_are_bought_for_a_group_of_pods_once_it_is_complete(account: Account) -> None:
-    """Two of three members buy nothing, the third buys for all, and every node says which gang it is for."""
+def test_nodes_are_launched_for_a_group_of_pods_once_it_is_complete(account: Account) -> None:
+    """Two of three members launch nothing, the third launches nodes for all, and every node says which gang it is for."""
     plane = account.plane
     name = "Workload default/train/workers" if _HAS_WORKLOAD_GROUPS else "PodGroup default/train"
     plane.apply(_group(), _member("w-0"), _member("w-1"))

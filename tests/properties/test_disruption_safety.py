@@ -62,7 +62,7 @@ _STEPS = 60
 
 @st.composite
 def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) -> DisruptedCluster:
-    """Nodes that plans have bought in a few batches, less some of their pods. ``spec``: fields of every pool.
+    """Nodes that plans have launched in a few batches, less some of their pods. ``spec``: fields of every pool.
 
     Half of them have rich pools and nodes, the others pods that look at each other.
     """

@@ -86,7 +86,7 @@ def test_no_more_pods_are_left_out_than_by_karpenter(case: Limited) -> None:
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=_QUIET)
 @given(limited(most_pods=6, most_pools=1))
-def test_what_can_be_bought_within_limits_is_bought(case: Limited) -> None:
+def test_what_can_be_launched_within_limits_is_launched(case: Limited) -> None:
     """SCH-382, SCH-384: no way to divide a few pods among nodes within the limits serves more of them."""
     (pool,) = case.pools
     waiting = [pod for pod in case.pods if not pod.spec.node_selector]

@@ -1,4 +1,4 @@
-"""Limits of NodePools beside reservations and stocks: what could be bought within all of them is bought."""
+"""Limits of NodePools beside reservations and stocks: what could be launched within all of them is launched."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Counted:
         return [each for number, size in enumerate(self.sizes) for each in _pods(number, size)]
 
     def forms(self) -> Iterator[NodeForm]:
-        """Every form of node the pools may buy."""
+        """Every form of node the pools may launch."""
         for pool in self.pools:
             asked = {each.key: each for each in pool.spec.template.spec.requirements}
             zones = asked[labels.ZONE].values if labels.ZONE in asked else _ZONES
@@ -130,7 +130,7 @@ def check(case: Counted) -> None:
 
 @settings(max_examples=examples(800), deadline=None, suppress_health_check=_QUIET)
 @given(counted())
-def test_what_can_be_bought_within_limits_reservations_and_stocks_is_bought(case: Counted) -> None:
+def test_what_can_be_launched_within_limits_reservations_and_stocks_is_launched(case: Counted) -> None:
     """SCH-382, SCH-384, SCH-581, SCH-585."""
     check(case)
 

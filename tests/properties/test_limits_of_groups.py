@@ -1,4 +1,4 @@
-"""Limits and up to two hundred pods of several groups: what could be bought within the limits is bought."""
+"""Limits and up to two hundred pods of several groups: what could be launched within the limits is launched."""
 
 from __future__ import annotations
 
@@ -124,21 +124,21 @@ def check(case: Groups) -> None:
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=_QUIET)
 @given(groups())
-def test_what_can_be_bought_for_several_groups_within_limits_is_bought(case: Groups) -> None:
+def test_what_can_be_launched_for_several_groups_within_limits_is_launched(case: Groups) -> None:
     """SCH-382, SCH-384: limits are what nodes for all pods take, or three quarters of it."""
     check(case)
 
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=_QUIET)
 @given(groups(min_values=True))
-def test_what_can_be_bought_with_min_values_within_limits_is_bought(case: Groups) -> None:
+def test_what_can_be_launched_with_min_values_within_limits_is_launched(case: Groups) -> None:
     """SCH-360 with SCH-384: a claim of two types at least reserves the larger and holds what the smaller holds."""
     check(case)
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=_QUIET)
 @given(groups(most_kinds=12, most_pods=30))
-def test_what_can_be_bought_for_a_dozen_groups_within_limits_is_bought(case: Groups) -> None:
+def test_what_can_be_launched_for_a_dozen_groups_within_limits_is_launched(case: Groups) -> None:
     """SCH-382, SCH-384: up to thirty pods."""
     check(case)
 

@@ -1,4 +1,4 @@
-"""Few pods are bought for at the optimum, whatever they ask of nodes and of each other on a host."""
+"""New nodes for few pods are optimal, whatever they ask of nodes and of each other on a host."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def instance_types(draw: st.DrawFn) -> tuple[InstanceType, ...]:
 
 @st.composite
 def workloads(draw: st.DrawFn) -> list[Pod]:
-    """A few kinds of pods, some of them many, some picky about how they are bought."""
+    """A few kinds of pods, some of them many, some picky about how they are launched."""
     pods = []
     for kind in range(draw(st.integers(1, 8))):
         requests = {"cpu": f"{draw(st.integers(1, 30)) * 100}m", "memory": f"{draw(st.integers(1, 40)) * 200}Mi"}

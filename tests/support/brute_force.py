@@ -62,7 +62,7 @@ def cheapest_partition(cluster: ClusterObjects, fee: float) -> float:
 
 
 def most_served(sizes: Sequence[Amounts], types: Sequence[InstanceType], limits: Mapping[str, int]) -> int:
-    """The most pods of these sizes for which nodes can be bought within limits, by trying every set of pods on every type.
+    """The most pods of these sizes for which nodes can be launched within limits, by trying every set of pods on every type.
 
     Each node is of the one type it reserves for. ``sizes`` include the pod itself (``pods``).
     """

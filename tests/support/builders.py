@@ -353,7 +353,7 @@ def plan(*objects: object, types: Types = STD, options: SchedulingOptions | None
 on_solved: list[Callable[[Problem, Solution], None]] = []
 
 
-def bought(result: Solution) -> list[str]:
+def new_types(result: Solution) -> list[str]:
     """The cheapest type of every planned claim, sorted: what would be launched."""
     return sorted(new_nodeclaim.instance_types[0] for new_nodeclaim in result.new_claims)
 

@@ -17,7 +17,7 @@ from support.virtual_cluster import VirtualCluster
 
 
 def replacement(name: str, pool: str = "np", meant: Sequence[Pod] = ()) -> NewNodeClaim:
-    """A claim to be bought under this name, for these pods."""
+    """A claim to be launched under this name, for these pods."""
     claim = NodeClaim(
         metadata=ObjectMeta(name=name, labels={labels.NODE_POOL: pool}, finalizers=(labels.TERMINATION_FINALIZER,)),
         spec=NodeClaimSpec(
@@ -44,13 +44,13 @@ def command(
     cluster: VirtualCluster,
     *names: str,
     reason: DisruptionReason = DisruptionReason.DRIFTED,
-    bought: Sequence[str] = (),
+    launched: Sequence[str] = (),
     kind: ConsolidationType = ConsolidationType.NONE,
 ) -> Command:
-    """These nodes go; their pods are meant for the first of what is bought."""
+    """These nodes go; their pods are meant for the first of what is launched."""
     candidates = tuple(candidate(cluster, name) for name in names)
     moving = [pod for candidate in candidates for pod in candidate.reschedulable_pods]
-    replacements = tuple(replacement(name, meant=moving if not number else ()) for number, name in enumerate(bought))
+    replacements = tuple(replacement(name, meant=moving if not number else ()) for number, name in enumerate(launched))
     return Command(reason, candidates, replacements, consolidation_type=kind)
 
 

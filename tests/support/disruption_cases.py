@@ -128,8 +128,8 @@ def gone(decision: DisruptionSolution | Iterable[Command]) -> list[str]:
     return sorted(candidate.state_node.name for command in commands for candidate in command.candidates)
 
 
-def bought(solution: DisruptionSolution) -> list[str]:
-    """The cheapest type of every node that is bought, sorted."""
+def replacement_types(solution: DisruptionSolution) -> list[str]:
+    """The cheapest type of every node that is launched, sorted."""
     return sorted(planned.instance_types[0] for command in solution.commands for planned in command.replacements)
 
 

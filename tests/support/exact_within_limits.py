@@ -35,7 +35,7 @@ class PodGroupSize:
 
 @dataclass(frozen=True)
 class NodeForm:
-    """What may be bought: what it holds, what it takes of the limits of its NodePool, and the reservation or stock it is of."""
+    """What may be launched: what it holds, what it takes of the limits of its NodePool, and the reservation or stock it is of."""
 
     pool: str
     zone: str
@@ -45,7 +45,7 @@ class NodeForm:
 
 
 def node_forms(pools: Sequence[NodePool], types: Sequence[InstanceType]) -> Iterator[NodeForm]:
-    """Every form of node the pools may buy. All types are sold in all of their zones."""
+    """Every form of node the pools may launch. All types are sold in all of their zones."""
     for pool in pools:
         asked = {each.key: each for each in pool.spec.template.spec.requirements}
         least = asked[labels.INSTANCE_TYPE].min_values if labels.INSTANCE_TYPE in asked else None
@@ -70,7 +70,7 @@ def most_served(
     limits: Mapping[str, Mapping[str, int]],
     units: Mapping[str, int] = {},
 ) -> int | None:
-    """The most pods for which nodes can be bought; None where the program is too large or not solved.
+    """The most pods for which nodes can be launched; None where the program is too large or not solved.
 
     ``units``: how many nodes reservations and stocks have.
     """

@@ -95,7 +95,7 @@ class FakeCloud:
     def __init__(self, clock: LoopClock) -> None:
         self._clock = clock
         self.instances: dict[str, Instance] = {}
-        self.bought: list[str] = []
+        self.launched: list[str] = []
         self.calls: list[tuple[str, str]] = []
         self.refusals: dict[str, list[Exception]] = {}
         #: How many delete calls an instance survives before it is gone.
@@ -127,7 +127,7 @@ class FakeCloud:
         provider_id = f"fake:///{claim.metadata.name}-{claim.metadata.uid}"
         if provider_id not in self.instances:
             amounts = res.parse_resources(self.capacity)
-            self.bought.append(provider_id)
+            self.launched.append(provider_id)
             own = {labels.INSTANCE_TYPE: "t3", labels.ZONE: "z1", labels.CAPACITY_TYPE: "on-demand"}
             self.instances[provider_id] = Instance(
                 provider_id, claim.metadata.name, own, amounts, amounts, self._clock.now(), {"from": "cloud"}, "image-1"

@@ -96,12 +96,12 @@ class FaultInvariants:
                 self._watch.launches += 1
                 self._watch.notices += 1
                 self._watch.meter.set_price(record.node_name, now, record.price_per_hour)
-                self._check_purchases()
+                self._check_launches()
         elif was_running and before is not None:
             self._watch.notices += 1
             self._watch.meter.stop(before.node_name, now)
 
-    def _check_purchases(self) -> None:
+    def _check_launches(self) -> None:
         running = self._watch.running()
         for uid, count in Counter(record.claim_uid for record in running).items():
             if count > 1:

@@ -67,10 +67,10 @@ def _with(cluster: ClusterObjects, plan: Solution, pod: Pod) -> Solution:
     for pool in cluster.pools:
         left = remaining(cluster, plan)[pool.metadata.name]
         for variant in new_node_variants(cluster, pool, left, pod, pod_expressions(pod.spec)):
-            bought = _bought(cluster, variant, len(plan.new_claims))
-            grown = replace(plan, new_claims=(*plan.new_claims, bought))
-            if bought.name in places(cluster, grown, pod):
-                return _joined(grown, bought.name, pod)
+            launched = _launched(cluster, variant, len(plan.new_claims))
+            grown = replace(plan, new_claims=(*plan.new_claims, launched))
+            if launched.name in places(cluster, grown, pod):
+                return _joined(grown, launched.name, pod)
     return replace(
         plan, unschedulable=(*plan.unschedulable, UnschedulablePod(pod, (UnschedulableReason(NoNodePool()),)))
     )
@@ -89,7 +89,7 @@ def _joined(plan: Solution, key: str, pod: Pod) -> Solution:
     return replace(plan, placed_on_existing=tuple(placed.values()))
 
 
-def _bought(cluster: ClusterObjects, variant: NodeInfo, number: int) -> NewNodeClaim:
+def _launched(cluster: ClusterObjects, variant: NodeInfo, number: int) -> NewNodeClaim:
     name = variant.labels[POOL]
     pool = next(nodepool for nodepool in cluster.pools if nodepool.metadata.name == name)
     asked = [wanted(key, "In", variant.labels[key]) for key in _OPEN]

@@ -49,7 +49,7 @@ def healthy(name: str = "np") -> NodePool:
     return replaced(pool, status=replaced(pool.status, conditions=(*pool.status.conditions, good)))
 
 
-def bought(*pods: Pod, pool: str = "np") -> Solution:
+def on_new_node(*pods: Pod, pool: str = "np") -> Solution:
     return Solution(new_claims=(NewNodeClaim(claim("c"), pool, ("t",), Offering(Requirements(), 1.0), pods),))
 
 

@@ -121,7 +121,7 @@ def _claim_violations(cluster: ClusterObjects, plan: Solution) -> Iterator[str]:
         template = pool.spec.template
         own = variants_of_claim(cluster, new_nodeclaim.claim, new_nodeclaim.instance_types)
         if {variant.type for variant in own} != set(new_nodeclaim.instance_types) or not own:
-            yield f"{new_nodeclaim.name} names types that cannot be bought: {new_nodeclaim.instance_types}"
+            yield f"{new_nodeclaim.name} names types that cannot be launched: {new_nodeclaim.instance_types}"
         for key, operator, values in expressions(template.spec.requirements):
             if not all(accepts(operator, values, variant.labels.get(key)) for variant in own):
                 yield f"{new_nodeclaim.name} leaves the requirements of its pool on {key}"

@@ -287,12 +287,12 @@ def _nodes() -> Iterable[Case]:
     )
 
 
-def _purchases() -> Iterable[Case]:
+def _launches() -> Iterable[Case]:
     one = web_pod("p")
     valid = plan_of(new_nodeclaim_of("c", one))
-    yield Case("sold out", valid, plan_of(new_nodeclaim_of("c", one, types=("large", "rare"))), "cannot be bought")
+    yield Case("sold out", valid, plan_of(new_nodeclaim_of("c", one, types=("large", "rare"))), "cannot be launched")
     yield Case(
-        "not offered", valid, plan_of(new_nodeclaim_of("c", one, zones=("z3",), kinds=("spot",))), "cannot be bought"
+        "not offered", valid, plan_of(new_nodeclaim_of("c", one, zones=("z3",), kinds=("spot",))), "cannot be launched"
     )
     narrow = node_pool("np", [wanted(ZONE, "In", "z1")])
     yield Case(
@@ -392,6 +392,6 @@ def _ports() -> Iterable[Case]:
 
 
 def placement_cases() -> Iterable[Case]:
-    """Resources, nodes, purchases, bookkeeping and host ports."""
-    for kind in (_resources, _nodes, _purchases, _bookkeeping, _ports):
+    """Resources, nodes, launches, bookkeeping and host ports."""
+    for kind in (_resources, _nodes, _launches, _bookkeeping, _ports):
         yield from kind()

@@ -54,7 +54,7 @@ def _claim_faults(
         yield from (f"{who}: {name} has too little {r}" for r, a in needed.items() if _offered(result, r) < a)
         cheapest = min(_prices(result, requirements), default=None)
         if cheapest is None:
-            yield f"{who}: {name} breaks the requirements or cannot be bought"
+            yield f"{who}: {name} breaks the requirements or cannot be launched"
         else:
             prices.append(cheapest[0])
     if not prices or prices != sorted(prices):

@@ -71,7 +71,7 @@ _rarely = st.sampled_from([True, *[False] * 5])
 
 @dataclass(frozen=True)
 class Cluster:
-    """Objects and what can be bought; with a short repr for failing examples."""
+    """Objects and what can be launched; with a short repr for failing examples."""
 
     pods: tuple[Pod, ...]
     pools: tuple[NodePool, ...]

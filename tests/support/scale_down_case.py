@@ -25,7 +25,7 @@ SIZES = tuple((cpu, memory) for cpu in (100, 250, 500, 1000, 1500) for memory in
 BEFORE, AFTER = 17, 8
 _TYPES = ec2_packaged_types.packaged_instance_types()
 INDEX = TypeIndex(_TYPES, well_known_labels_of(_TYPES))
-#: What nodes are bought.
+#: What nodes are launched.
 PLAIN = (
     wanted(labels.CAPACITY_TYPE, "In", "on-demand"),
     wanted(labels.ARCH, "In", "amd64"),
@@ -42,7 +42,7 @@ class OnEc2(DisruptedCluster):
 
 
 def pool(nodes: str = "100%") -> NodePool:
-    """The only one; it buys nodes of any size, and so many of its nodes may go at once."""
+    """The only one; it launches nodes of any size, and so many of its nodes may go at once."""
     return with_budget(node_pool("np", OF_ANY_SIZE), Budget(nodes=nodes))
 
 
@@ -62,9 +62,11 @@ def replicas(app: int, count: int, cpu: str, memory: str) -> list[Pod]:
     return [pod(f"a{app}-{n}", {"cpu": cpu, "memory": memory}, meta=meta) for n in range(count)]
 
 
-def least_price(buying: NodePool, running: Iterable[Pod]) -> float:
+def least_price(pool_in_use: NodePool, running: Iterable[Pod]) -> float:
     """USD per hour below which no nodes of the pool hold the pods: CPU against memory in every proportion."""
-    (template,), _ = usable_templates((buying,), {buying.metadata.name: INDEX}, (), min_values=True, cpu_surplus=True)
+    (template,), _ = usable_templates(
+        (pool_in_use,), {pool_in_use.metadata.name: INDEX}, (), min_values=True, cpu_surplus=True
+    )
     prices = INDEX.prices(template.requirements)
     need = res.add(*(pods.pod_requests(listed_pod) for listed_pod in running))
     offered = [

@@ -127,7 +127,7 @@ class NodePoolStatus(Wire, frozen=True, kw_only=True):
 
 
 class NodePool(Wire, frozen=True, kw_only=True):
-    """A family of interchangeable nodes and the rules for buying and removing them."""
+    """A family of interchangeable nodes and the rules for launching and removing them."""
 
     spec: NodePoolSpec
     metadata: ObjectMeta = ObjectMeta()

@@ -13,9 +13,9 @@ from msgspec import Meta
 from karpenter.api.capacity_buffer import PodTemplateReference
 from karpenter.api.meta import Condition, ObjectMeta, Wire
 
-#: Looks for room on the nodes there are; nothing is bought.
+#: Looks for room on the nodes there are; no node is launched.
 CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
-#: Buys what is missing, all of it or nothing.
+#: Launches the nodes that are missing, all of them or none.
 ATOMIC_SCALE_UP = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 #: Annotation of pods that take the room of the named request.
 CONSUME_ANNOTATION = "autoscaling.x-k8s.io/consume-provisioning-request"

@@ -116,7 +116,7 @@ class CapacityBufferReconciler:
         """Record the placements of virtual pods in a solution; returns the keys of buffers whose placement changed."""
         ready = buffer_placements.nodes_with_room_now(snapshot.nodes, plan)
         previous, self._placements = self._placements, buffer_placements.buffer_placements(plan, ready)
-        # Where pods that are being deleted do not end, the next pass finds nothing changed but the time, and buys.
+        # Where pods that are being deleted do not end, the next pass plans nodes although only the time has changed.
         awaits = bool(plan.awaiting_terminating_pods)
         self._last_planned_input = () if awaits else _plan_input(snapshot.nodes, snapshot.pools)
         changed = {key for key in self._placements if self._placements[key] != previous.get(key)}

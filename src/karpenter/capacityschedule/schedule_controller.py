@@ -69,7 +69,7 @@ class ScheduleInformers:
 
 
 class CapacityScheduleReconciler:
-    """Evaluates all schedules. ``on_wake`` is called when a NodePool may buy again."""
+    """Evaluates all schedules. ``on_wake`` is called when a NodePool may launch nodes again."""
 
     def __init__(
         self,

@@ -100,7 +100,7 @@ def warm_groups(
 
 
 def _node_group(name: str, pools: tuple[NodePool, ...], count: int, now: datetime) -> WarmGroup:
-    """Pods that share no node: where there are fewer nodes, the cheapest are bought."""
+    """Pods that share no node: where there are fewer nodes, the cheapest are launched."""
     own = {labels.CAPACITY_SCHEDULE: name}
     one_per_node = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels=own))
     spec = _spec(pools, _SMALLEST_REQUEST, PodAffinity(required=(one_per_node,)))

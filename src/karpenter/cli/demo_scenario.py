@@ -1,6 +1,6 @@
 """The story ``karpenter demo`` tells: what is in the cluster, what arrives, what leaves, and how to judge the end.
 
-Services arrive and a plan is bought; a rush brings more of them and goes; a spot node is interrupted; a pod fits nowhere; the
+Services arrive and nodes are launched; a rush brings more of them and goes; a spot node is interrupted; a pod fits nowhere; the
 load falls and consolidation moves what is left; at last everything is scaled to zero. Each chapter waits for the cluster, not
 for the clock, so any number of pods and any seed works out.
 """

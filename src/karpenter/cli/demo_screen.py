@@ -142,7 +142,7 @@ class DemoScreen:
         wide = self._console.width >= _WIDE_COLUMNS
         table = Table(expand=True, box=None, header_style="dim", pad_edge=True, padding=(0, 1, 0, 0))
         table.add_column("node", no_wrap=True, overflow="ellipsis", width=_name_width(self._console.width))
-        for name in ("type", *(("zone",) if wide else ()), "bought as"):
+        for name in ("type", *(("zone",) if wide else ()), "capacity"):
             table.add_column(name, no_wrap=True, overflow="ellipsis")
         for name in ("$/h", "pods"):
             table.add_column(name, justify="right", no_wrap=True)
@@ -219,7 +219,7 @@ def _state(view: StateNode, now: datetime) -> Text:
     if view.marked_for_deletion:
         return Text("leaving", style="red")
     if not view.launched:
-        return Text("buying", style="yellow")
+        return Text("launching", style="yellow")
     age = _age(view.claim, now)
     if not view.registered:
         return Text(f"booting {age}", style="yellow")

@@ -20,12 +20,12 @@ from karpenter.simulation import ClusterCounts, InstanceEnded, InstanceLaunched,
 #: How often plain progress is reported, in seconds of the story.
 PROGRESS_SECONDS = 30.0
 _TICK_SECONDS = 1.0
-_STYLES = {"chapter": "bold", "bought": "green", "ended": "yellow", "progress": "dim", "note": "cyan"}
+_STYLES = {"chapter": "bold", "launched": "green", "ended": "yellow", "progress": "dim", "note": "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
 class DemoLine:
-    """A line: when in the run, of what kind (chapter, bought, ended, progress, note), and its text."""
+    """A line: when in the run, of what kind (chapter, launched, ended, progress, note), and its text."""
 
     elapsed: timedelta
     kind: str
@@ -85,9 +85,9 @@ def _moment_line(sort: str, second: int, reason: str, group: list[InstanceNotice
     instances = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.most_common())
     price = dollars(sum(notice.record.price_per_hour for notice in group))
     nodes = count_text(len(group), "node")
-    if sort == "bought":
+    if sort == "launched":
         pod_count = sum(notice.pod_count for notice in group if isinstance(notice, InstanceLaunched))
-        text = f"bought {nodes} for {count_text(pod_count, 'pod')}, +{price}/h: {instances}"
+        text = f"launched {nodes} for {count_text(pod_count, 'pod')}, +{price}/h: {instances}"
     else:
         text = f"removed {nodes} ({_reason_text(reason)}), -{price}/h: {instances}"
     return DemoLine(timedelta(seconds=second), sort, text)
@@ -103,7 +103,7 @@ _GroupKey = tuple[str, int, str, str, float, str]
 def _group_key(notice: InstanceNotice, start: datetime) -> _GroupKey:
     record = notice.record
     second = int((notice.at - start).total_seconds())
-    sort, reason = ("bought", "") if isinstance(notice, InstanceLaunched) else ("ended", notice.reason)
+    sort, reason = ("launched", "") if isinstance(notice, InstanceLaunched) else ("ended", notice.reason)
     return sort, second, record.instance_type, record.capacity_type, record.price_per_hour, reason
 
 
@@ -111,9 +111,9 @@ def _line(key: _GroupKey, group: list[InstanceNotice]) -> DemoLine:
     sort, second, instance_type, capacity_type, price, reason = key
     instances = f"{len(group)} x {instance_type} {capacity_type}"
     each = " each" if len(group) > 1 else ""
-    if sort == "bought":
+    if sort == "launched":
         pod_count = sum(notice.pod_count for notice in group if isinstance(notice, InstanceLaunched))
-        text = f"bought {instances} at {dollars(price)}/h{each} for {count_text(pod_count, 'pod')}"
+        text = f"launched {instances} at {dollars(price)}/h{each} for {count_text(pod_count, 'pod')}"
     else:
         saved = sum(notice.record.price_per_hour for notice in group if isinstance(notice, InstanceEnded))
         text = f"removed {instances} ({_reason_text(reason)}), saves {dollars(saved)}/h"
@@ -130,9 +130,9 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
     """The figures of a run, as label and value."""
     ledger = stage.history
     bill, ready = ledger.meter.bill(start, end), ledger.pod_times.time_to_ready()
-    bought = [notice for notice in ledger.notices if isinstance(notice, InstanceLaunched)]
-    spot = sum(instance_launched.record.capacity_type == "spot" for instance_launched in bought)
-    kinds = len({instance_launched.record.instance_type for instance_launched in bought})
+    launched = [notice for notice in ledger.notices if isinstance(notice, InstanceLaunched)]
+    spot = sum(instance_launched.record.capacity_type == "spot" for instance_launched in launched)
+    kinds = len({instance_launched.record.instance_type for instance_launched in launched})
     never = len(ledger.pod_times.never_ready())
     others = f"; {never} deleted first" if never else ""
     wait = f"median {ready.p50_seconds:.0f} s, 95 % within {ready.p95_seconds:.0f} s, longest {ready.max_seconds:.0f} s"
@@ -140,8 +140,8 @@ def summary(stage: SimulatedCluster, start: datetime, end: datetime) -> tuple[tu
         ("pods", f"{ready.count} became ready, restarted ones again{others}"),
         ("time to ready", wait),
         (
-            "nodes bought",
-            f"{len(bought)} of {count_text(kinds, 'type')}, {spot} spot and {len(bought) - spot} on-demand",
+            "nodes launched",
+            f"{len(launched)} of {count_text(kinds, 'type')}, {spot} spot and {len(launched) - spot} on-demand",
         ),
         ("nodes at the peak", str(bill.peak_instances)),
         ("price at the peak", f"{dollars(bill.peak_usd_per_hour)}/h"),

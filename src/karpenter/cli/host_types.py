@@ -11,7 +11,7 @@ from karpenter.cli.terminal import WrongInput
 from karpenter.instancetypes.instance_type import InstanceType
 
 
-def buys_hosts(pool: NodePool) -> bool:
+def uses_hosts(pool: NodePool) -> bool:
     """Whether the NodePool has a MachineNodeClass."""
     return MACHINE_NODE_CLASS.is_kind_of(pool.spec.template.spec.node_class_ref)
 

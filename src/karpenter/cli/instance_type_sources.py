@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from karpenter.cli.host_types import buys_hosts
+from karpenter.cli.host_types import uses_hosts
 from karpenter.cli.terminal import CommandError, WrongInput, print_error
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.instancetypes.well_known_labels import INSTANCE_LABELS, well_known_labels_of
@@ -187,8 +187,8 @@ class LiveTypes:
 def choose_source(
     objects: ClusterObjects, options: InputOptions, settings: Settings, environment: Mapping[str, str]
 ) -> TypeSource:
-    """EC2 or the packaged types, in the region of the objects, unless all NodePools buy hosts. Raises ``CommandError``."""
-    if objects.pools and all(map(buys_hosts, objects.pools)):
+    """EC2 or the packaged types, in the region of the objects, unless all NodePools use hosts. Raises ``CommandError``."""
+    if objects.pools and all(map(uses_hosts, objects.pools)):
         return HostTypes()
     from karpenter.cli.region_inference import find_region, region_of_objects
 

@@ -1,4 +1,4 @@
-"""What the NodePools of files can buy, each in its own region: repositories hold the pools of many clusters."""
+"""What the NodePools of files can launch, each in its own region: repositories hold the pools of many clusters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from karpenter.settings import Settings
 
 
 def pool_offers(objects: ClusterObjects, region: str, settings: Settings) -> Mapping[str, PoolOffer]:
-    """What each NodePool can buy, by its name. ``region`` is that of pools that name none; empty where the objects decide.
+    """What each NodePool can launch, by its name. ``region`` is that of pools that name none; empty where the objects decide.
 
     Pools of regions without packaged types are left out. Raises ``WrongInput`` for an instance type file that cannot be used.
     """
@@ -54,7 +54,7 @@ def _common_region(objects: ClusterObjects, given: str) -> str:
 
 
 def _offers(objects: ClusterObjects, source: TypeSource, region: str) -> Iterator[tuple[str, PoolOffer]]:
-    # What building a catalogue reports, such as conflicts of overlays, is what a plan says; it is no finding.
+    # Reports about instance types, such as conflicts of overlays, belong to plans; they are no findings.
     with collected_errors():
         indexes = build_plan_types(objects, source).indexes
         daemons = planning.cluster_state(objects).snapshot().daemonset_pods

@@ -1,4 +1,4 @@
-"""Files as the rules of ``karpenter lint`` look at them: every object with its lines, its faults, and what its pool can buy.
+"""Files as the rules of ``karpenter lint`` look at them: every object with its lines, its faults, and what its pool can launch.
 
 Objects go through the reader of ``karpenter plan``, so that both agree on what is wrong with them. Dashboards and files of
 Prometheus rules are no objects of a cluster and are passed on as they are.
@@ -50,7 +50,7 @@ _Place = tuple[str, int, str]
 
 @dataclass
 class LintFiles:
-    """What was read: the input of the rules without what pools can buy, and the objects as a plan sees them."""
+    """What was read: the input of the rules without what pools can launch, and the objects as a plan sees them."""
 
     lint_input: LintInput
     cluster_objects: ClusterObjects

@@ -324,7 +324,7 @@ class _ManifestReader:
             return None
 
     def _repetitions(self, obj: PlanObject, raw_object: RawObject) -> Iterator[Finding]:
-        """That an object of the kind and name stands elsewhere: counted twice, its pods would be bought for twice."""
+        """That an object of the kind and name stands elsewhere: counted twice, its pods would get nodes twice."""
         if obj.metadata.name:
             location = raw_object.location
             first = self._places.setdefault((raw_object.kind, location.name), location)

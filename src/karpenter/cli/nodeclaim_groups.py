@@ -32,7 +32,7 @@ class NodeClaimGroup:
 
     @property
     def instance_type(self) -> str:
-        """The type that would be bought."""
+        """The instance type that would be launched."""
         return self.sample.instance_types[0]
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from karpenter.api import kinds
 from karpenter.api.karpenter import NodeClassReference
 from karpenter.cli.cluster_objects import ClusterObjects
-from karpenter.cli.host_types import buys_hosts, host_types
+from karpenter.cli.host_types import host_types, uses_hosts
 from karpenter.cli.instance_type_sources import PriceSource, TypeSource
 from karpenter.cli.terminal import print_error
 from karpenter.instancetypes.instance_type import InstanceType
@@ -64,7 +64,7 @@ def _pool_types(objects: ClusterObjects, source: TypeSource) -> Iterator[_PoolTy
     by_class = {node_class.metadata.name: source.class_types(node_class) for node_class in _used_classes(objects)}
     for pool in objects.pools:
         reference = pool.spec.template.spec.node_class_ref
-        if buys_hosts(pool):
+        if uses_hosts(pool):
             yield pool, hosts.get(reference.name, ())
             continue
         own = by_class.get(reference.name) if reference.kind == _EC2 else None

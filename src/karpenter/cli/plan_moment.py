@@ -1,4 +1,4 @@
-"""Plans for another moment than now: NodePools that sleep then buy nothing (``karpenter plan --at``)."""
+"""Plans for another moment than now: NodePools that sleep then launch nothing (``karpenter plan --at``)."""
 
 from __future__ import annotations
 

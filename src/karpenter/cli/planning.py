@@ -176,7 +176,7 @@ def _load_file_types(file: str, options: InputOptions) -> FileTypes | None:
 
 def _report_idle_pools(objects: ClusterObjects, prices: PriceSource) -> None:
     """Report NodePools that would launch nothing: their node class is missing, or all their zones are of other regions."""
-    from karpenter.cli.host_types import buys_hosts
+    from karpenter.cli.host_types import uses_hosts
     from karpenter.cli.instance_type_sources import FilePrices, HostPrices
     from karpenter.cli.plan_instance_types import missing_node_classes
 
@@ -184,12 +184,12 @@ def _report_idle_pools(objects: ClusterObjects, prices: PriceSource) -> None:
         print_error(line)
     if isinstance(prices, HostPrices):
         return
-    for pool in filter(buys_hosts, objects.pools):
+    for pool in filter(uses_hosts, objects.pools):
         print_error(f"NodePool {pool.metadata.name}: its prices are the costPerHour of its hosts")
     if not isinstance(prices, FilePrices):
         from karpenter.cli.region_inference import pools_of_other_regions
 
-        others = (pool for pool in objects.pools if not buys_hosts(pool))
+        others = (pool for pool in objects.pools if not uses_hosts(pool))
         for line in pools_of_other_regions(others, prices.region_name):
             print_error(line)
 

@@ -107,7 +107,7 @@ AtOption = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="Plan for another time, such as 2026-12-24T07:00:00+01:00: NodePools that sleep then buy nothing.",
+        help="Plan for another time, such as 2026-12-24T07:00:00+01:00: NodePools that sleep then launch nothing.",
     ),
 ]
 RecordOption = Annotated[

@@ -77,8 +77,8 @@ def _listed_commands(commands: Sequence[Command]) -> Iterator[Text]:
 
 def _totals_text(commands: Sequence[Command]) -> str:
     nodes = count_text(len(_disrupted_nodes(commands)), "node")
-    bought = sum(len(command.replacements) for command in commands)
-    replaced = f" for {bought} new" if bought else ""
+    replacements = sum(len(command.replacements) for command in commands)
+    replaced = f" for {replacements} new" if replacements else ""
     restarts = sum(command.pod_restarts for command in commands)
     unknown = " (as far as prices are known)" if any(command.saving_per_hour is None for command in commands) else ""
     return (
@@ -93,8 +93,8 @@ def _saving(commands: Iterable[Command]) -> float:
 def command_text(command: Command) -> str:
     """A command in one line."""
     names = _some_names([candidate.state_node.name for candidate in command.candidates])
-    bought = ", ".join(_replacement_text(planned) for planned in command.replacements)
-    instead = f" -> {bought}" if bought else ""
+    replacements = ", ".join(_replacement_text(planned) for planned in command.replacements)
+    instead = f" -> {replacements}" if replacements else ""
     pools = ", ".join(command.node_pools)
     return f"{command.decision.value} {names} ({command.reason.value}, {pools}){instead}: {command_figures(command)}"
 

@@ -39,7 +39,7 @@ def _spot_region(region: PlanRegion) -> str:
 
 
 def estimated_types(prices: PackagedPrices, plan: Solution) -> list[str]:
-    """Types that the plan buys at an estimated price."""
+    """Instance types of new nodes whose price is estimated."""
     return sorted(filter(prices.is_estimate, {claim.instance_types[0] for claim in plan.new_claims}))
 
 

@@ -79,7 +79,7 @@ class PlanComparison:
 
     @property
     def saved_share(self) -> float | None:
-        """That as a share of the classic plan's price, None where that buys nothing."""
+        """That as a share of the classic plan's price, None where that has no new nodes."""
         price = self.classic.plan.price_per_hour
         return self.saved_per_hour / price if price else None
 

@@ -54,7 +54,7 @@ def sleep(
     until: UntilOption = "",
     dry_run: DryRunOption = "none",
 ) -> None:
-    """Send NodePools to sleep for a while: they buy nothing, and their nodes are drained within budgets.
+    """Send NodePools to sleep for a while: they launch nothing, and their nodes are drained within budgets.
 
     Needs the feature gate CapacitySchedule, and no CapacitySchedule. Ends an earlier karpenter wake.
     """

@@ -144,7 +144,7 @@ def unpriced_text(view: ConsoleView, options: ViewerOptions) -> str:
 def node_table(view: ConsoleView, options: ViewerOptions) -> TableData:
     """One row per node (OPS-802), with the state of its NodeClaim and what holds it (OPS-805)."""
     columns = ("node", *options.resources, "pods", "type", *(("$/h",) if options.shows_prices else ()))
-    columns += ("bought as", "state", "cordon", "ready", *options.extra_labels, "pool", "held by")
+    columns += ("capacity", "state", "cordon", "ready", *options.extra_labels, "pool", "held by")
     rows = [
         TableRow(row.key, tuple(_node_cells(row, view.now, options)), f"node/{row.name}")
         for row in _sorted(view, options)

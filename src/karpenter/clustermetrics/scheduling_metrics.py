@@ -39,9 +39,7 @@ _BY_ZONE = GaugeFamily(
 _GANGS = GaugeFamily(
     "karpenter_scheduler_gangs_count", "Gangs with waiting pods: complete with the last plan, or without places."
 )
-_PRICE = GaugeFamily(
-    "karpenter_scheduler_plan_price", "USD per hour of the nodes the last plan that bought any bought."
-)
+_PRICE = GaugeFamily("karpenter_scheduler_plan_price", "USD per hour of the new nodes of the last plan that had any.")
 _BOUND = GaugeFamily(
     "karpenter_scheduler_plan_price_lower_bound", "USD per hour that no nodes for the pods of that plan could undercut."
 )
@@ -132,9 +130,9 @@ class GangMetrics(ClusterCollector):
 
 
 class PlanPriceMetrics(ClusterCollector):
-    """What the last plan that bought nodes paid for them, and how cheap they could have been at best.
+    """What the new nodes of the last plan that had any cost, and how cheap they could have been at best.
 
-    Not of every plan: most find nothing to buy, and their zeros would cover up what was decided between two scrapes.
+    Not of every plan: most have no new nodes, and their zeros would cover up what was decided between two scrapes.
     """
 
     def __init__(self) -> None:
@@ -142,7 +140,7 @@ class PlanPriceMetrics(ClusterCollector):
         self._last_prices: tuple[float | None, float | None, float | None] = (None, None, None)
 
     def on_plan(self, plan: Solution) -> None:
-        """Remember a plan that buys."""
+        """Remember a plan with new nodes."""
         if plan.new_claims:
             self._last_prices = (plan.price_per_hour, plan.lower_bound_per_hour, plan.optimality_gap)
 

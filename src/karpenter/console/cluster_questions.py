@@ -69,8 +69,8 @@ class UnanswerableQuestion(Exception):
 
 
 @dataclass(frozen=True)
-class BoughtNode:
-    """A node that would be bought; ``price_per_hour`` in USD."""
+class NewNode:
+    """A node that would be launched; ``price_per_hour`` in USD."""
 
     name: str
     pool: str
@@ -119,7 +119,7 @@ class ClusterAnswer:
     price_before: float
     price_after: float
     removed: tuple[str, ...]
-    bought: tuple[BoughtNode, ...]
+    new_nodes: tuple[NewNode, ...]
     moves: tuple[PodMove, ...]
     stranded: tuple[StrandedPodRow, ...]
     holding: tuple[HoldingPodRow, ...]
@@ -240,7 +240,7 @@ def _compare(given: ConsoleInput, due: Solution, after: Solution, removed: tuple
         price_before=now + due.price_per_hour,
         price_after=now - gone + after.price_per_hour,
         removed=tuple(view.name for view in removed),
-        bought=tuple(_bought(after, due_claims)),
+        new_nodes=tuple(_new_nodes(after, due_claims)),
         moves=tuple(moves[:_MAX_LISTED]),
         stranded=tuple(stranded[:_MAX_LISTED]),
         holding=tuple(holding[:_MAX_LISTED]),
@@ -280,11 +280,11 @@ def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def _bought(plan: Solution, due_claims: set[str]) -> Iterator[BoughtNode]:
+def _new_nodes(plan: Solution, due_claims: set[str]) -> Iterator[NewNode]:
     for claim in plan.new_claims:
         if claim.name not in due_claims:
             offering = claim.cheapest_offering
-            yield BoughtNode(
+            yield NewNode(
                 claim.name,
                 claim.node_pool,
                 claim.instance_types[0],

@@ -95,13 +95,15 @@ def _launches(claims: Iterable[NodeClaim], nodes: Sequence[NodeRow]) -> Iterator
     for (at, pool), group in groups.items():
         names = tuple(sorted(claim.metadata.name for claim in group))
         counts = Counter(types.get(name) or "launching" for name in names)
-        bought = ", ".join(f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common())
+        type_counts = ", ".join(
+            f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common()
+        )
         yield DecisionRow(
             at,
             DecisionKind.LAUNCH,
             pool,
             names,
-            f"+{count_text(len(names), 'node')} ({bought})",
+            f"+{count_text(len(names), 'node')} ({type_counts})",
             tuple(_replaced(group)),
         )
 

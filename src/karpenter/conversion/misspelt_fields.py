@@ -1,7 +1,7 @@
 """Fields that a conversion fills in where they are missing: a misspelt one would be lost, and the object mean something else.
 
-A NodePool whose ``requirments`` are dropped buys any instance type. Where an API server refuses such an object, a warning beside
-a converted one is too little (API-836).
+A NodePool whose ``requirments`` are dropped launches any instance type. Where an API server refuses such an object, a warning
+beside a converted one is too little (API-836).
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def _backoff_seconds(backoff: Backoff, key: BackoffKey, failures: int) -> float:
     return float(seconds * (1 + _JITTER * share))
 
 
-#: How long after a move a node bought for its pods' owner undoes it.
+#: How long after a move a new node for its pods' owner undoes it.
 _REVERSAL_PERIOD_SECONDS = 900.0
 _MAX_OWNERS = 10_000
 _log = structlog.get_logger()

@@ -67,7 +67,7 @@ class _FactsOfNodes:
         views = ((name, self._views_before.get(name) or self._views.get(name)) for name in names)
         return tuple(self._of_pods(name, view) if view is not None else NodeFacts(name) for name, view in views)
 
-    def bought(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
+    def coming(self, names: Iterable[str]) -> tuple[NodeFacts, ...]:
         """Of nodes that come, in their order, with the pods they were launched for; a node that is gone has its name only."""
         views = ((name, self._views.get(name)) for name in names)
         return tuple(self._of_claim(name, view) if view is not None else NodeFacts(name) for name, view in views)
@@ -115,7 +115,7 @@ def _disruptions(journal: Iterable[JournalEntry], now: datetime, facts: _FactsOf
             pods=entry.pods,
             saving_per_hour=entry.saving_per_hour,
             before=facts.going(claim for _, claim in entry.nodes),
-            after=facts.bought(entry.replacements),
+            after=facts.coming(entry.replacements),
         )
 
 
@@ -131,7 +131,7 @@ def _launches(given: ConsoleInput, facts: _FactsOfNodes) -> Iterator[DecisionRec
             groups[(at, claim.metadata.labels.get(labels.NODE_POOL, ""))].append(claim)
     for (at, pool), claims in groups.items():
         names = sorted(claim.metadata.name for claim in claims)
-        after = facts.bought(names)
+        after = facts.coming(names)
         # Nodes of the group that are gone by now stay in the record: its ID is that of the moment, not of the names.
         name = sha256(f"{at.isoformat()} {pool}".encode()).hexdigest()[:16]
         outcome = "succeeded" if all(_is_initialized(claim) for claim in claims) else UNDER_WAY
@@ -148,12 +148,12 @@ def _is_initialized(claim: NodeClaim) -> bool:
 
 def _launch_text(nodes: Sequence[NodeFacts]) -> str:
     counts = Counter(node.instance_type or "launching" for node in nodes)
-    bought = ", ".join(f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common())
-    return f"+{count_text(len(nodes), 'node')} ({bought})"
+    type_counts = ", ".join(f"{count} x {name}" if len(counts) > 1 else name for name, count in counts.most_common())
+    return f"+{count_text(len(nodes), 'node')} ({type_counts})"
 
 
 def _merged(record: DecisionRecord, earlier: DecisionRecord | None) -> DecisionRecord:
-    """The record with what was known of its nodes before they went, and with what was bought although it is gone."""
+    """The record with what was known of its nodes before they went, and with nodes that were launched although they are gone."""
     if earlier is None:
         return record
     if record.kind == "launch" and len(record.after) < len(earlier.after):

@@ -5,7 +5,7 @@ of them. Spending is the integral of sampled prices. A gap between samples longe
 controller was there to see it; ``known_hours`` says how much of the period the figures cover.
 
 A decision saves, per hour, the price of the nodes that went less that of the nodes that came. It is ``estimated`` with the prices
-of the time of the decision, and ``realized`` with the nodes that were really bought once the command succeeded; a failed one
+of the time of the decision, and ``realized`` with the nodes that were really launched once the command succeeded; a failed one
 saves nothing. What it saved so far is the realized price times the hours since, at most ``CREDITED`` of them: later than that the
 cluster would have changed anyway.
 """

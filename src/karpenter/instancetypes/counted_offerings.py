@@ -30,12 +30,12 @@ class CountedOfferings:
     stocks: Mapping[str, Requirements]
 
     def requirements(self, name: str) -> Requirements:
-        """What is bought from one reservation or stock."""
+        """The requirements of offerings of one reservation or stock."""
         return self.stocks[name] if name in self.stocks else _reservation_requirements(name)
 
     @cached_property
     def outside(self) -> Requirements:
-        """What is bought from neither. A type with a stock is sold from stocks only."""
+        """The requirements of offerings of neither. A type with a stock is sold from stocks only."""
         types = frozenset(
             value for requirements in self.stocks.values() for value in requirements[labels.INSTANCE_TYPE].values
         )

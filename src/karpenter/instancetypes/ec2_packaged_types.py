@@ -293,13 +293,13 @@ def _offerings(row: _Row, offer: _RegionalOffer) -> Iterator[Offering]:
     on_demand = offer.on_demand_price(row)
     has_spot = labels.SPOT in _capacity_types(row)
     spot = round(on_demand * offer.spot_percent(row) / 100, _SPOT_DIGITS) if has_spot else on_demand
-    for requirements, is_spot in _purchase_options(offer.region.name, offer.zone_numbers(row), row["capacity_types"]):
+    for requirements, is_spot in _zonal_requirements(offer.region.name, offer.zone_numbers(row), row["capacity_types"]):
         price = spot if is_spot else on_demand
         yield Offering(requirements, price)
 
 
 @lru_cache(maxsize=1024)
-def _purchase_options(
+def _zonal_requirements(
     region_name: str, zone_numbers: str, capacity_types: str
 ) -> tuple[tuple[Requirements, bool], ...]:
     """What each offering of such a type requires, zone after zone, and whether it is a spot offering."""

@@ -28,7 +28,7 @@ class Offering:
     ``stock``: what its instances are counted under where they are no capacity reservation, such as hosts of one kind; empty
     where they are not counted. All offerings of a type with a stock have one, and those of one zone and capacity type share it.
     ``interruptions_per_hour``: average interruption rate of such instances; 0 if unknown.
-    ``capacity_override`` and ``overhead_override`` replace amounts of the type on instances bought this way, resource by
+    ``capacity_override`` and ``overhead_override`` replace amounts of the type on instances launched this way, resource by
     resource (SCH-117, OPS-238).
     """
 
@@ -53,8 +53,8 @@ class Offering:
 
     @property
     def launchable(self) -> bool:
-        """Whether it can be bought now: available, and its reservation or stock, if it has one, is not used up (K15-080)."""
-        # A catalogue has over ten thousand offerings, and hardly any has a count of a reservation: the rest is not asked of them.
+        """Whether it can be launched now: available, and its reservation or stock, if it has one, is not used up (K15-080)."""
+        # EC2 has over ten thousand offerings, and hardly any has a count of a reservation: the rest is not asked of them.
         return self.available and (
             self.reservation_capacity != 0 or (not self.stock and self.capacity_type != labels.RESERVED)
         )

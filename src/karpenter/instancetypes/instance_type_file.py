@@ -241,7 +241,7 @@ class _InstanceTypeReader:
         return DeviceTemplates(tuple(slices), groups)
 
     def _offerings_of_entry(self, index: int, entry: _InstanceTypeEntry) -> tuple[Offering, ...]:
-        # A catalogue has ten thousand offerings: places in the file are spelt out only for those that need them.
+        # A file may have ten thousand offerings: places in the file are spelt out only for those that need them.
         offerings: list[Offering] = []
         known = self._requirements_by_json
         for place, sold in enumerate(entry.offerings):

@@ -5,7 +5,7 @@ types at once. Bit ``i`` is the type ``types[i]``; types are held in name order,
 
 * per label key and value: the types having it (`matching`);
 * per resource: the distinct allocatable amounts with, for each, the types that have at least that much (`holding`);
-* per kind of offering (its requirements): the types that can be bought that way now (`with_available_offering`), and the prices
+* per kind of offering (its requirements): the types that can be launched that way now (`with_available_offering`), and the prices
   (`OfferingPrices`).
 
 Building costs O(types x (labels + offerings)); a query costs a dictionary look-up and a few operations on integers of a
@@ -410,7 +410,7 @@ class TypeIndex:
         return LabelValues({value: types for value, types in available_values.items() if types})
 
     def cheapest(self, requirements: Requirements, types: TypeSet, limit: int) -> list[int]:
-        """The cheapest members that can be bought under the requirements, at most so many and cheapest first.
+        """The cheapest members that can be launched under the requirements, at most so many and cheapest first.
 
         More expensive ones replace some of them if the ``minValues`` of the requirements need them (SCH-617).
         """

@@ -1,4 +1,4 @@
-"""The input of the rules: objects with their places, findings of the manifest reader, and what the NodePools can buy."""
+"""The input of the rules: objects with their places, findings of the manifest reader, and what the NodePools can launch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ReaderFinding:
 
 @dataclass(frozen=True, slots=True)
 class PoolOffer:
-    """What a NodePool can buy. ``template`` is None where that is nothing.
+    """What a NodePool can launch. ``template`` is None where that is nothing.
 
     ``region`` is the region whose types count, ``named_region`` the same where the pool names it; both may be empty.
     """

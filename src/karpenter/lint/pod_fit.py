@@ -33,7 +33,7 @@ class PodFit:
 
 
 def pod_fits(pod: PodSource, lint_input: LintInput) -> Iterator[PodFit]:
-    """How the pod fits each NodePool that can buy anything and is not static."""
+    """How the pod fits each NodePool that can launch anything and is not static."""
     for offer in lint_input.offers.values():
         if offer.template is not None and offer.pool.spec.replicas is None:
             yield _fit(pod, offer, offer.template)

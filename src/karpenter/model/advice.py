@@ -130,7 +130,7 @@ def _negative_limits(pool: NodePool) -> Iterator[Finding]:
     """A limit below zero is admitted, and means that the pool never launches anything (API-027)."""
     for name, value in pool.spec.limits.items():
         if str(value).startswith("-"):
-            text = f"{value} is below zero, so the pool never buys anything"
+            text = f"{value} is below zero, so the pool never launches anything"
             yield Finding(structural_schema.child_path("spec.limits", name), "range", text)
 
 

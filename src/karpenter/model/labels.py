@@ -56,7 +56,7 @@ CAPACITY_OVERLAY = "karpenter.sh/capacity-overlay-applied"
 DISRUPTION_DECISION = "karpenter.sh/disruption-decision"
 #: On a NodeClaim that is given back: the names of those that take its place.
 DISRUPTION_REPLACEMENTS = "karpenter.sh/disruption-replacements"
-#: On a NodeClaim that was bought to take the place of others: their names.
+#: On a NodeClaim that was created to take the place of others: their names.
 DISRUPTION_REPLACES = "karpenter.sh/disruption-replaces"
 #: On a static NodePool: the label over whose values its replicas are spread. Ours; only the zone is understood.
 SPREAD_REPLICAS = "karpenter.sh/spread-replicas-over"

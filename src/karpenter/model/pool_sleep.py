@@ -1,4 +1,4 @@
-"""NodePools that sleep: they buy nothing, and after a while their nodes are drained (CapacitySchedule)."""
+"""NodePools that sleep: they launch nothing, and after a while their nodes are drained (CapacitySchedule)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class ConformanceEnvironment(Protocol):
         """A pool of a ready class."""
 
     async def provider(self) -> CloudProvider:
-        """A newly started provider on this cloud; what earlier ones bought is still there."""
+        """A newly started provider on this cloud; what earlier ones launched is still there."""
 
     async def claim(self, name: str, requirements: LabelRequirements, requests: Mapping[str, str]) -> NodeClaim:
         """A stored claim of the pool. Each call makes a claim of its own, also under a name used before."""
@@ -96,22 +96,22 @@ async def create_returns_a_complete_instance(stage: ConformanceEnvironment) -> N
     """OPS-210: provider ID, capacity, allocatable and resolved labels are filled in."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
-    bought = await provider.create(claim)
-    _expect(bool(bought.provider_id), "an instance has a provider ID")
-    _expect(bought.claim_name == claim.metadata.name, "an instance names its claim")
+    instance = await provider.create(claim)
+    _expect(bool(instance.provider_id), "an instance has a provider ID")
+    _expect(instance.claim_name == claim.metadata.name, "an instance names its claim")
     for key in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE, labels.ARCH, labels.OS):
-        _expect(bool(bought.labels.get(key)), f"label {key} is settled by the launch")
-    _expect(res.fits(bought.allocatable, bought.capacity), "allocatable does not exceed capacity")
+        _expect(bool(instance.labels.get(key)), f"label {key} is settled by the launch")
+    _expect(res.fits(instance.allocatable, instance.capacity), "allocatable does not exceed capacity")
 
 
 async def create_is_idempotent(stage: ConformanceEnvironment) -> None:
-    """OPS-211: the same claim never buys twice, not even from a provider that was started in between."""
+    """OPS-211: the same claim never launches twice, not even from a provider that was started in between."""
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
     first = await (await stage.provider()).create(claim)
     restarted = await stage.provider()
     second = await restarted.create(claim)
     _expect(first.provider_id == second.provider_id, "a repeated create returns the same instance")
-    _expect(len(await restarted.list()) == 1, "a repeated create buys nothing")
+    _expect(len(await restarted.list()) == 1, "a repeated create launches nothing")
 
 
 async def create_is_idempotent_when_nothing_is_left(stage: ConformanceEnvironment) -> None:
@@ -134,8 +134,8 @@ async def claims_of_one_name_get_separate_instances(stage: ConformanceEnvironmen
 async def requests_fit(stage: ConformanceEnvironment) -> None:
     """OPS-210: the instance holds what the claim's pods request."""
     requests = {"cpu": "7", "memory": "20Gi", "pods": "12"}
-    bought = await (await stage.provider()).create(await stage.claim("one", {}, requests))
-    _expect(res.fits(res.parse_resources(requests), bought.allocatable), "the requests fit the instance")
+    instance = await (await stage.provider()).create(await stage.claim("one", {}, requests))
+    _expect(res.fits(res.parse_resources(requests), instance.allocatable), "the requests fit the instance")
 
 
 async def requests_beyond_all_types_are_refused(stage: ConformanceEnvironment) -> None:
@@ -151,13 +151,13 @@ async def requirements_are_respected(stage: ConformanceEnvironment) -> None:
     provider = await stage.provider()
     for number, (zone, kind) in enumerate(sorted(await _zones_and_capacity_types(provider, stage))):
         required = {labels.ZONE: (zone,), labels.CAPACITY_TYPE: (kind,)}
-        bought = await provider.create(await stage.claim(f"claim-{number}", required, _SMALL_REQUESTS))
+        instance = await provider.create(await stage.claim(f"claim-{number}", required, _SMALL_REQUESTS))
         satisfied = requirements.compatible(
-            requirements.requirements_from_labels(bought.labels),
+            requirements.requirements_from_labels(instance.labels),
             requirements.requirements_from_wire(_wire_requirements(required)),
             frozenset(),
         )
-        _expect(satisfied, f"a claim for {kind} in {zone} gets that, not {bought.labels}")
+        _expect(satisfied, f"a claim for {kind} in {zone} gets that, not {instance.labels}")
 
 
 async def _zones_and_capacity_types(provider: CloudProvider, stage: ConformanceEnvironment) -> set[tuple[str, str]]:
@@ -198,14 +198,14 @@ async def exhausted_capacity_is_reported_and_remembered(stage: ConformanceEnviro
     _expect(bool(gone), "what was refused is marked unavailable")
 
 
-async def another_offering_is_bought_when_one_is_exhausted(stage: ConformanceEnvironment) -> None:
+async def another_offering_is_launched_when_one_is_exhausted(stage: ConformanceEnvironment) -> None:
     """OPS-210: the claim leaves a choice, so the launch takes another."""
     provider = await stage.provider()
     first = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
     await stage.exhaust_capacity({labels.CAPACITY_TYPE: (first.labels[labels.CAPACITY_TYPE],)})
     second = await provider.create(await stage.claim("two", {}, _SMALL_REQUESTS))
     _expect(
-        second.labels[labels.CAPACITY_TYPE] != first.labels[labels.CAPACITY_TYPE], "the other capacity type is bought"
+        second.labels[labels.CAPACITY_TYPE] != first.labels[labels.CAPACITY_TYPE], "the other capacity type is launched"
     )
 
 
@@ -228,17 +228,19 @@ async def a_class_that_is_not_ready_is_reported(stage: ConformanceEnvironment) -
 async def delete_is_repeated_until_the_instance_is_gone(stage: ConformanceEnvironment) -> None:
     """OPS-212, OPS-213, OPS-214: terminating is listed as such, gone is not found, by every call."""
     provider = await stage.provider()
-    bought = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
-    await provider.delete(bought.provider_id)
-    _expect(await _is_terminating(provider, bought), "a deleted instance is listed as terminating, or not at all")
+    instance = await provider.create(await stage.claim("one", {}, _SMALL_REQUESTS))
+    await provider.delete(instance.provider_id)
+    _expect(await _is_terminating(provider, instance), "a deleted instance is listed as terminating, or not at all")
     await stage.finish_pending_work()
-    await _expect_error(provider.delete(bought.provider_id), InstanceNotFound, "delete of an instance that is gone")
-    await _expect_error(provider.get(bought.provider_id), InstanceNotFound, "get of an instance that is gone")
+    await _expect_error(provider.delete(instance.provider_id), InstanceNotFound, "delete of an instance that is gone")
+    await _expect_error(provider.get(instance.provider_id), InstanceNotFound, "get of an instance that is gone")
     _expect(await provider.list() == (), "an instance that is gone is not listed")
 
 
-async def _is_terminating(provider: CloudProvider, bought: Instance) -> bool:
-    return all(instance.terminating for instance in await provider.list() if instance.provider_id == bought.provider_id)
+async def _is_terminating(provider: CloudProvider, launched: Instance) -> bool:
+    return all(
+        instance.terminating for instance in await provider.list() if instance.provider_id == launched.provider_id
+    )
 
 
 async def an_instance_without_a_claim_is_collected(stage: ConformanceEnvironment) -> None:
@@ -260,11 +262,11 @@ async def an_instance_of_an_unreadable_claim_is_kept(stage: ConformanceEnvironme
     """OPS-266: a claim that does not decode is not a claim that is gone; pods run on its instance."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
-    bought = await provider.create(claim)
+    instance = await provider.create(claim)
     await stage.corrupt_claim(claim)
     await stage.collect_garbage()
     await stage.finish_pending_work()
-    _expect(not (await provider.get(bought.provider_id)).terminating, "the instance of an unreadable claim runs on")
+    _expect(not (await provider.get(instance.provider_id)).terminating, "the instance of an unreadable claim runs on")
 
 
 async def unknown_instances_are_not_found(stage: ConformanceEnvironment) -> None:
@@ -278,20 +280,20 @@ async def unknown_instances_are_not_found(stage: ConformanceEnvironment) -> None
 async def _deleted_instance_id(stage: ConformanceEnvironment) -> str:
     """The provider ID of an instance that existed once."""
     provider = await stage.provider()
-    bought = await provider.create(await stage.claim("stranger", {}, _SMALL_REQUESTS))
-    await provider.delete(bought.provider_id)
+    instance = await provider.create(await stage.claim("stranger", {}, _SMALL_REQUESTS))
+    await provider.delete(instance.provider_id)
     await stage.finish_pending_work()
-    return bought.provider_id
+    return instance.provider_id
 
 
 async def a_restarted_provider_lists_the_same_instances(stage: ConformanceEnvironment) -> None:
     """OPS-211, OPS-214: the cloud is the memory, not the process."""
     provider = await stage.provider()
-    bought = [await provider.create(await stage.claim(name, {}, _SMALL_REQUESTS)) for name in ("one", "two")]
+    instances = [await provider.create(await stage.claim(name, {}, _SMALL_REQUESTS)) for name in ("one", "two")]
     restarted = await stage.provider()
     seen = {instance.provider_id: instance for instance in await restarted.list()}
-    _expect(seen.keys() == {instance.provider_id for instance in bought}, "all instances are listed after a restart")
-    for instance in bought:
+    _expect(seen.keys() == {instance.provider_id for instance in instances}, "all instances are listed after a restart")
+    for instance in instances:
         again = await restarted.get(instance.provider_id)
         _expect(again.claim_name == instance.claim_name, "an instance keeps its claim over a restart")
         _expect(again.labels == instance.labels, "an instance keeps its labels over a restart")
@@ -342,11 +344,11 @@ async def registration_hooks_have_unique_names(stage: ConformanceEnvironment) ->
 
 
 async def registration_hooks_answer_for_a_new_instance(stage: ConformanceEnvironment) -> None:
-    """OPS-030: satisfied, or when to ask again; an instance that has just been bought is no reason to fail."""
+    """OPS-030: satisfied, or when to ask again; an instance that has just been launched is no reason to fail."""
     provider = await stage.provider()
     claim = await stage.claim("one", {}, _SMALL_REQUESTS)
-    bought = await provider.create(claim)
-    status = msgspec.structs.replace(claim.status, provider_id=bought.provider_id)
+    instance = await provider.create(claim)
+    status = msgspec.structs.replace(claim.status, provider_id=instance.provider_id)
     launched = msgspec.structs.replace(claim, status=status)
     for hook in provider.registration_hooks():
         answer = await hook.check(launched)
@@ -364,7 +366,7 @@ CHECKS: tuple[ConformanceCheck, ...] = (
     requirements_are_respected,
     unknown_types_are_refused,
     exhausted_capacity_is_reported_and_remembered,
-    another_offering_is_bought_when_one_is_exhausted,
+    another_offering_is_launched_when_one_is_exhausted,
     a_missing_class_is_insufficient_capacity,
     a_class_that_is_not_ready_is_reported,
     delete_is_repeated_until_the_instance_is_gone,

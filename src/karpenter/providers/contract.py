@@ -77,7 +77,7 @@ class RebootFailed(ProviderError):
 class Instance:
     """An instance as the cloud reports it.
 
-    ``claim_name`` is the NodeClaim it was bought for; ``labels`` are those resolved at launch (type, zone, capacity type
+    ``claim_name`` is the NodeClaim it was launched for; ``labels`` are those resolved at launch (type, zone, capacity type
     and the type's own labels). ``node_name`` is the name its Node will have, where the cloud knows that beforehand.
     """
 
@@ -134,7 +134,7 @@ class CloudProvider(Protocol):
     """What a cloud must be able to do. All methods raise ``ProviderError`` and nothing else for cloud faults."""
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one instance for the claim; calling again for the same claim (name and uid) returns the same instance."""
+        """Launch one instance for the claim; calling again for the same claim (name and uid) returns the same instance."""
 
     async def delete(self, provider_id: str) -> None:
         """Ask for the instance to go; ``InstanceNotFound`` once it is completely gone. Called until then."""

@@ -178,7 +178,7 @@ class ProviderNotLeading(ProviderError):
 
 
 class LeaderOnlyProvider(CloudProviderDecorator):
-    """A provider whose instances are bought and ended through a fence. All else passes."""
+    """A provider whose instances are launched and ended through a fence. All else passes."""
 
     def __init__(self, provider: CloudProvider, fence: Fence) -> None:
         super().__init__(provider)

@@ -1,7 +1,7 @@
 """How long pods have been waiting for the room of pods that are being deleted (`scheduling.terminating_pods`).
 
 Others may take such room first, again and again where pods come and go all the time. So each pod waits for it no longer than the
-window. Once one has, a decision counts all pods as staying and buys what is missing; from then on the clocks start anew.
+window. Once one has, a decision counts all pods as staying and plans missing nodes; from then on the clocks start anew.
 """
 
 from __future__ import annotations

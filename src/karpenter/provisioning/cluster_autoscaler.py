@@ -1,6 +1,6 @@
 """Pods that a Cluster Autoscaler beside this controller scales a node group up for: they wait for it for a while.
 
-Both see the same pending pods. Which of them acts first is chance, and both acting buys twice. Cluster Autoscaler publishes an
+Both see the same pending pods. Which acts first is chance, and if both act, nodes come twice. Cluster Autoscaler publishes an
 event about the pod when it acts. With ``--defer-to-cluster-autoscaler`` no plan has such a pod until its node is there, or until
 Cluster Autoscaler itself would give up waiting for it.
 """

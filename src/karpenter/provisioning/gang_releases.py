@@ -18,7 +18,7 @@ from karpenter.runtime.nodeclaim_deletion import count_disrupted
 from karpenter.scheduling.solution import Solution
 from karpenter.state.gangs import gang_key_of
 
-#: How long passes may go on without places for the whole gang before what was bought for it is given back.
+#: How long passes may go on without places for the whole gang before the nodes launched for it are removed.
 COMPLETION_DEADLINE = timedelta(minutes=1)
 #: How long a gang may take to start once places for all of it are planned: longer than an instance may take to register.
 START_DEADLINE = timedelta(minutes=20)

@@ -1,4 +1,4 @@
-"""Nomination: telling the scheduler which pods a new node was bought for.
+"""Nomination: telling the scheduler which pods a new node was launched for.
 
 With tight plans a scheduler that spreads pods over all open nodes strands some of them. So before a node opens, pods planned
 for it get its name as ``status.nominatedNodeName``; only where the field is empty or holds an outdated nomination of ours. The

@@ -2,7 +2,7 @@
 
 The reference gives each controller a number of workers that grows with its cores, and the token bucket shared by a
 controller's workers grows along. Workers cost nothing here, so of most controllers only the buckets matter: they are what the API
-server sees. Launches are different: each keeps a worker until the cloud has answered, and those that wait together are bought
+server sees. Launches are different: each keeps a worker until the cloud has answered, and those that wait together are launched
 together.
 """
 

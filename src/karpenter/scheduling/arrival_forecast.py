@@ -1,11 +1,11 @@
-"""Pods that keep arriving a few at a time: capacity for the next ones is bought together with these.
+"""Pods that keep arriving a few at a time: capacity for the next ones is launched together with these.
 
-Buying exactly what each three pods need results in many tiny nodes. Buying for the waiting pods and as many more costs less once
+Launching exactly what each three pods need results in many tiny nodes. Room for the waiting pods and as many more costs less once
 those have arrived. So if a few pods need nodes and others came a short while ago, copies of the latest of those stand for future
-pods. They are placed last, as virtual pods, and no node is bought for virtual pods alone. Plans are compared by their cost minus
-most of the value of the room they leave for virtual pods: that room need not be bought next time.
+pods. They are placed last, as virtual pods, and virtual pods alone launch no node. Plans are compared by their cost minus
+most of the value of the room they leave for virtual pods: that room need not be launched next time.
 
-Measured with 360 mixed pods (`make bench drips`): bought for as they come, three at a time, they cost 1-5 % more than with the
+Measured with 360 mixed pods (`make bench drips`): planned as they come, three at a time, they cost 1-5 % more than with the
 reference's packing; with this rule about as much as with it or less.
 """
 
@@ -28,7 +28,7 @@ from karpenter.state.snapshot import ClusterSnapshot, PodGroup, creation_order
 
 #: So long ago a pod may have come to say something about the next ones.
 ARRIVAL_WINDOW = timedelta(minutes=15)
-#: So few pods are bought for with as many more in mind; more than that fill nodes of their own.
+#: So few pods get nodes with room for as many more; more than that fill nodes of their own.
 FEW_PODS = 6
 #: For each pod that is reckoned with so many have to have come lately.
 ARRIVALS_PER_EXPECTED_POD = 3

@@ -1,6 +1,6 @@
 """What CPU beyond the baseline of burstable types costs: the one place that prices a node by the pods on it.
 
-A burstable type earns CPU credits for a baseline, such as 0.4 of the two vCPUs of a t3.medium. Its price buys no more than that.
+A burstable type earns CPU credits for a baseline, such as 0.4 of the two vCPUs of a t3.medium. Its price covers only that.
 Requests say how much CPU pods need in the long run, so requests beyond the baseline cost the surplus price:
 
     price of the node = price of the offering + surplus price * max(0, CPU requests of pods and DaemonSets - baseline)

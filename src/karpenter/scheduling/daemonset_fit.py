@@ -1,4 +1,4 @@
-"""DaemonSets whose pods have no room on a node they belong on: it was bought before them, or before they grew."""
+"""DaemonSets whose pods have no room on a node they belong on: it was launched before them, or before they grew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one decision leaves for the next: prepared NodePools, purchase options and packings.
+"""What one decision leaves for the next: prepared NodePools, launch options and packings.
 
 Disruption decides again and again about nearly the same cluster, and asks each time what new nodes the pods of each node would
 need. That answer depends on the pods, the NodePools and what is for sale, not on the other nodes. So it outlives the decision.
@@ -21,8 +21,8 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim
 from karpenter.scheduling.existing_nodes import ExistingNode
 from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.offerings.launch_options import LaunchOptionIndex
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.packing.exact_packing import ProvenPacking
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy
 from karpenter.scheduling.packing.packer import Packer
@@ -39,7 +39,7 @@ from karpenter.state.pod_counts import NamespacedLabels
 from karpenter.state.pod_signature import PodSignature, PodSignatureCache
 from karpenter.state.snapshot import DaemonSetPod
 
-#: The latest packers and indexes of purchase options that are kept.
+#: The latest packers and indexes of launch options that are kept.
 _MAX_PACKERS = 512
 _MAX_OPTION_INDEXES = 16
 #: Movers of more pods are not kept: their keys are as long. Sets of nodes that are searched together have some hundreds.
@@ -158,9 +158,9 @@ class DecisionMemory:
         self._template_inputs: object = None
         self._indexes: tuple[TypeIndex, ...] = ()
         self._templates: _Templates = ((), ())
-        self._options: dict[object, PurchaseOptionIndex] = {}
+        self._options: dict[object, LaunchOptionIndex] = {}
         self._packers: dict[object, RememberingPacker] = {}
-        #: New nodes for pods that need room alone, by how many there are of each kind and what they can be bought as.
+        #: New nodes for pods that need room alone, by how many there are of each kind and their launch options.
         self._new_nodes: dict[object, NewNodes] = {}
         #: By identity of the pods, which are kept with their movers, so that it stays theirs.
         self._movers: RecentValues[tuple[int, ...], tuple[Sequence[Pod], Preferences, Movers]] = RecentValues()
@@ -285,7 +285,7 @@ class DecisionMemory:
             self._numbers.put(content, number)
         return number
 
-    def purchase_options(self, key: object, make: Callable[[], PurchaseOptionIndex]) -> PurchaseOptionIndex:
+    def launch_options(self, key: object, make: Callable[[], LaunchOptionIndex]) -> LaunchOptionIndex:
         """What ``make`` gives, once for the same templates and the same key."""
         return _remembered(self._options, key, make, _MAX_OPTION_INDEXES)
 

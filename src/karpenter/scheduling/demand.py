@@ -1,4 +1,4 @@
-"""What a packing is made of: ways to buy, pods that want nodes, claims being filled, and the outcome."""
+"""What a packing is made of: launch options, pods that want nodes, claims being filled, and the outcome."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 from karpenter.scheduling.devices.type_devices import TypeDevices
-from karpenter.scheduling.node_filling import PurchaseChannel
+from karpenter.scheduling.node_filling import LaunchChannel
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.solution import PackingFallback
 from karpenter.scheduling.topology.host_limits import HostLimits
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
@@ -43,7 +43,7 @@ class Demand:
 
     signature: PodSignature
     pods: tuple[Pod, ...]
-    options: tuple[PurchaseOption, ...]
+    options: tuple[LaunchOption, ...]
     host_limits: HostLimits | None = None
 
     @property
@@ -81,7 +81,7 @@ class SchedulingNodeClaim:
     reservation: str | None = None
 
     @property
-    def channel(self) -> PurchaseChannel:
+    def channel(self) -> LaunchChannel:
         """The pool, and the reservation if it draws from one."""
         return (self.template.name, self.reservation)
 
@@ -111,7 +111,7 @@ class SchedulingNodeClaim:
 
     @property
     def cheapest_offering(self) -> Offering:
-        """How the cheapest type is bought."""
+        """The offering of the cheapest type."""
         return self.prices.cheapest_offering[self.cheapest_type]
 
     @property
@@ -153,7 +153,7 @@ class SchedulingNodeClaim:
 
 @dataclass(frozen=True)
 class Packing:
-    """The outcome of one packing. ``unpacked`` counts pods by demand position for which limits leave nothing to buy.
+    """The outcome of one packing. ``unpacked`` counts pods by demand position for which limits leave no new node.
 
     ``objective_value`` is what the claims are valued at (`objective`), ``remaining_limits`` what they leave of the limits of each
     limited pool. ``pods_below_weight`` counts the pods in claims of a lighter pool than the heaviest that could take them.

@@ -28,7 +28,7 @@ from karpenter.state.host_ports import HostPort
 #: A set of demands: bit i stands for the one at position i.
 DemandSet = int
 #: What a claim keeps to: its pool, and the reservation it draws from, if any.
-PurchaseChannel = tuple[str, str | None]
+LaunchChannel = tuple[str, str | None]
 #: What a claim's requirements become when pods join, and the types that leaves them.
 JoinResult = tuple[Requirements, TypeSet] | None
 
@@ -38,7 +38,7 @@ class JoiningOption(Protocol):
 
     @property
     def template(self) -> NodePoolTemplate:
-        """The pool it is bought from."""
+        """The NodePool of the node."""
 
     @property
     def pod_requirements(self) -> Requirements:
@@ -57,7 +57,7 @@ class EmptyClaim(Protocol):
         """Its pool."""
 
     @property
-    def channel(self) -> PurchaseChannel:
+    def channel(self) -> LaunchChannel:
         """What it keeps to."""
 
     @property
@@ -117,12 +117,12 @@ class FillCache:
         self._canonical: dict[Requirements, Requirements] = {}
         self._joined: dict[tuple[int, int, int], JoinResult] = {}
         self._possible: dict[tuple[int, int], TypeSet] = {}
-        self._demands_by_requirements: dict[tuple[PurchaseChannel, int], DemandSet] = {}
+        self._demands_by_requirements: dict[tuple[LaunchChannel, int], DemandSet] = {}
 
     def with_same_requirements(
-        self, asked: Requirements, channel: PurchaseChannel, joining: Sequence[Mapping[PurchaseChannel, JoiningOption]]
+        self, asked: Requirements, channel: LaunchChannel, joining: Sequence[Mapping[LaunchChannel, JoiningOption]]
     ) -> DemandSet:
-        """Demands that require the same of nodes in a purchase channel: what excludes one excludes all."""
+        """Demands that require the same of nodes in a launch channel: what excludes one excludes all."""
         canonical = self.canonical(asked)
         key = (channel, id(canonical))
         if key not in self._demands_by_requirements:
@@ -200,7 +200,7 @@ class FillCache:
         return narrowed, joining.types & self.possible_types(template, narrowed)
 
     def possible_types(self, template: NodePoolTemplate, requirements: Requirements) -> TypeSet:
-        """Types of the template that meet the requirements (given as by `FillCache.canonical`) and can be bought under them."""
+        """Types of the template that meet the requirements (given as by `FillCache.canonical`) and can be launched under them."""
         key = (id(template), id(requirements))
         cached = self._possible.get(key)
         if cached is None:
@@ -250,7 +250,7 @@ class NodeFill:
         fill_cache: FillCache,
         start: EmptyClaim,
         target: int,
-        joining: Sequence[Mapping[PurchaseChannel, JoiningOption]],
+        joining: Sequence[Mapping[LaunchChannel, JoiningOption]],
         unmet_affinity: Container[TopologyGroup],
     ) -> None:
         self._fill_cache = fill_cache

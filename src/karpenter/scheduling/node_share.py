@@ -31,8 +31,8 @@ from karpenter.model import resources as res
 from karpenter.model.shares import WHOLE, ShareError, parse_share, share_of
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
 from karpenter.scheduling.objective import ExposureLimits
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import DaemonGroup, NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.solution import ExposureViolation, NewNodeClaim, UnreadableAnnotation, ViolationCause
 from karpenter.scheduling.workload_exposure import has_host_affinity
 
@@ -114,14 +114,14 @@ class CappedDemands:
         self._max_pods_in = max_pods_in
         self._capped: dict[int, NodePoolTemplate] = {}
         self._own: dict[int, NodePoolTemplate] = {}
-        self._options: dict[int, PurchaseOption] = {}
+        self._options: dict[int, LaunchOption] = {}
         self.demands = [replace(demand, options=tuple(map(self._option, demand.options))) for demand in demands]
 
     def with_own_templates(self, claims: Iterable[SchedulingNodeClaim]) -> tuple[SchedulingNodeClaim, ...]:
         """Claims of a packing of these demands as claims of the NodePools' own templates."""
         return tuple(replace(claim, template=self._own[id(claim.template)]) for claim in claims)
 
-    def _option(self, option: PurchaseOption) -> PurchaseOption:
+    def _option(self, option: LaunchOption) -> LaunchOption:
         capped = self._options.get(id(option))
         if capped is None:
             capped = self._options[id(option)] = replace(option, template=self._template(option.template))

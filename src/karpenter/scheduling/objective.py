@@ -5,8 +5,8 @@
 All in USD per hour; less is better. The *price* of a node is what the cloud asks for the cheapest offering its claim accepts, and
 for CPU that its pods request beyond the baseline of a burstable type (`cpu_surplus`). The *fee* stands for what a node costs
 whatever its size: root volume, image pulls, a public address. It is small, but large enough that a saving of pennies does not
-buy many tiny nodes. What DaemonSets request is no part of it: packings take it off each node. Nor is the time a node boots: it is
-paid by the price, so it favors no size. *Interruptions* are what spot nodes cost by being taken away:
+lead to many tiny nodes. What DaemonSets request is no part of it: packings take it off each node. Nor is the time of booting:
+it is paid by the price, so it favors no size. *Interruptions* are what spot nodes cost by being taken away:
 
     interruptions per hour, as the provider states them for the offering, times the cost of one
 
@@ -77,11 +77,11 @@ NO_EXPOSURE_LIMITS = ExposureLimits.uniform(WHOLE)
 
 
 class PricedClaim(Protocol):
-    """A claim with pods: how it is bought, and USD per hour for CPU beyond the baseline of its type."""
+    """A claim with pods: its offering, and USD per hour for CPU beyond the baseline of its type."""
 
     @property
     def cheapest_offering(self) -> Offering:
-        """How it is bought."""
+        """The offering that it is priced by."""
 
     @property
     def cpu_surplus_per_hour(self) -> float:
@@ -102,7 +102,7 @@ class Objective:
     counts_cpu_surplus: bool = True
 
     def interruption_cost(self, offering: Offering) -> float:
-        """USD per hour that interruptions of a node bought so are expected to cost."""
+        """USD per hour that interruptions of a node of the offering are expected to cost."""
         return offering.interruptions_per_hour * self.cost_per_interruption
 
     def ordered(self, prices: OfferingPrices) -> OfferingPrices:
@@ -110,7 +110,7 @@ class Objective:
         return _ordered(self, prices) if self.cost_per_interruption else prices
 
     def offering_cost(self, offering: Offering) -> float:
-        """USD per hour that a node bought so is counted with, before its pods request CPU."""
+        """USD per hour that a node of the offering is counted with, before its pods request CPU."""
         return offering.price_per_hour + self.interruption_cost(offering) + self.node_fee_per_hour
 
     def claim_cost(self, claim: PricedClaim) -> float:

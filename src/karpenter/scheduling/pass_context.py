@@ -10,7 +10,7 @@ from karpenter.scheduling.devices.type_devices import TypeDevices
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup
 from karpenter.scheduling.existing_nodes import ExistingNodeIndex
 from karpenter.scheduling.objective import Objective
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.offerings.launch_options import LaunchOptionIndex
 from karpenter.scheduling.pass_result import DomainOrder, PassResult, PlannedPlacements
 from karpenter.scheduling.scheduling_options import PackingMode
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
@@ -34,7 +34,7 @@ class PassContext:
     """
 
     existing_nodes: ExistingNodeIndex
-    purchase_options: PurchaseOptionIndex
+    launch_options: LaunchOptionIndex
     domains: TopologyDomains
     planned: PlannedPlacements
     limits: Mapping[str, Mapping[str, int]]
@@ -62,4 +62,4 @@ class PassContext:
     @property
     def _pass_inputs(self) -> tuple[object, ...]:
         """What the result of a pass depends on besides its groups and caps."""
-        return (self.existing_nodes, self.purchase_options, self.domains, self.planned, self.domain_order)
+        return (self.existing_nodes, self.launch_options, self.domains, self.planned, self.domain_order)

@@ -49,7 +49,7 @@ class PassOutcome:
 
     @cached_property
     def served_by_demand(self) -> Counter[DemandKey]:
-        """How many pods new nodes are bought for, by demand."""
+        """Number of pods placed on new nodes, by demand."""
         left = self.packing.unpacked
         return Counter(
             {keyed.key: len(keyed.demand.pods) - left.get(at, 0) for at, keyed in enumerate(self.result.demands)}
@@ -67,7 +67,7 @@ def may_be_cheaper_in_fewer_domains(outcome: PassOutcome) -> bool:
 
 
 def has_many_nodes_in_domains(outcome: PassOutcome) -> bool:
-    """Whether nodes are bought in several domains, and many in each: which of them gets a few more matters little then."""
+    """Whether there are new nodes in several domains, and many in each: which of them gets a few more matters little then."""
     nodes: Counter[DomainCombination] = Counter()
     for claim in outcome.packing.claims:
         nodes.update({outcome.result.demands[position].combination for position, _ in claim.contents})

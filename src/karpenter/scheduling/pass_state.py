@@ -9,7 +9,7 @@ from karpenter.api.core import Pod
 from karpenter.scheduling.demand import Demand
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, GroupStep
 from karpenter.scheduling.existing_nodes import ExistingNode, NodeAllocation
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.pass_result import DemandCaps, DemandKey, DomainOrder, KeyedDemand, NodePlacement
 from karpenter.scheduling.topology.domain_options import OptionGroup
 from karpenter.scheduling.topology.host_limits import HostLimits, with_exposure_limit
@@ -34,7 +34,7 @@ class PassState:
         self._requested_in: Counter[tuple[str, str | None]] = Counter()
         #: Domains for which new nodes are requested, by topology key.
         self._requested_domains: set[tuple[tuple[str, str | None], ...]] = set()
-        self._options: dict[DemandKey, tuple[tuple[PurchaseOption, ...], HostLimits | None]] = {}
+        self._options: dict[DemandKey, tuple[tuple[LaunchOption, ...], HostLimits | None]] = {}
         #: By topology group by host: how many pods it selects ask for new nodes, and in which domains, by topology key.
         self._requested_by_group: defaultdict[TopologyGroup, int] = defaultdict(int)
         #: Whether some pod had a choice of domains that do not cost the same.

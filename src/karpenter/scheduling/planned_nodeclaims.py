@@ -270,7 +270,7 @@ def _claim_of_pool(pool: NodePool, name: str, contents: _ClaimContents) -> NodeC
 
 
 def _final_requirements(claim: SchedulingNodeClaim, held: TypeSet, kept_names: Sequence[str]) -> Requirements:
-    """SCH-620: without what only the simulation needs, with the kept types and the capacity types they can be bought in."""
+    """SCH-620: without what only the simulation needs, with the kept types and the capacity types they can be launched with."""
     names = frozenset(kept_names)
     fewest = claim.requirements[labels.INSTANCE_TYPE].min_values if labels.INSTANCE_TYPE in claim.requirements else None
     own = claim.requirements.without({*labels.SIMULATION_ONLY, labels.HOSTNAME, labels.INSTANCE_TYPE})

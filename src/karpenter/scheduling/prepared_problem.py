@@ -25,8 +25,8 @@ from karpenter.scheduling.equivalence_groups import EquivalenceGroup, group_orde
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, staying_nodes
 from karpenter.scheduling.in_flight_claims import InFlightClaims
 from karpenter.scheduling.offerings import nodepool_templates
+from karpenter.scheduling.offerings.launch_options import LaunchOptionIndex
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.offerings.remaining_capacity import (
     RemainingLimits,
     counted_capacity,
@@ -164,7 +164,7 @@ class PreparedProblem:
         self.reservation_units = remaining_reservation_units(
             self.templates, snapshot.nodes, count_reservations=options.reserved_capacity
         )
-        self.purchase_options = self.purchase_options_within(self.remaining_limits)
+        self.launch_options = self.launch_options_within(self.remaining_limits)
         self.default_spread = DefaultSpreadConstraints(options.default_spread, snapshot.workload_selectors)
 
     def _existing_nodes(self, in_flight: InFlightClaims) -> list[ExistingNode]:
@@ -204,15 +204,15 @@ class PreparedProblem:
         nodes = (taint for node in self.existing_nodes.nodes for taint in node.view.taints)
         return any(taint.effect == "PreferNoSchedule" for taint in (*templates, *nodes))
 
-    def purchase_options_within(self, limits: RemainingLimits) -> PurchaseOptionIndex:
-        """What can be bought within other limits; the latest are remembered."""
+    def launch_options_within(self, limits: RemainingLimits) -> LaunchOptionIndex:
+        """The launch options within other limits; the latest are remembered."""
         key = (
             frozenset((pool, frozenset(left.items())) for pool, left in limits.items()),
             frozenset(self.reservation_units.items()),
         )
-        return self.memory.purchase_options(
+        return self.memory.launch_options(
             key,
-            lambda: PurchaseOptionIndex(
+            lambda: LaunchOptionIndex(
                 self.templates,
                 limits,
                 self.reservation_units,
@@ -232,7 +232,7 @@ class PreparedProblem:
         limits = self.remaining_limits if limits is None else limits
         return PassContext(
             nodes,
-            self.purchase_options_within(limits),
+            self.launch_options_within(limits),
             domains,
             planned,
             limits,

@@ -189,7 +189,7 @@ def snapshot_codec(pods: PodTable) -> DataCodec:
     )
 
 
-# -- catalogs ---------------------------------------------------------------------------------------------------------------
+# -- instance types ---------------------------------------------------------------------------------------------------------
 
 
 def encoded_instance_types(instance_types: Mapping[str, InstanceTypes]) -> dict[str, Json]:

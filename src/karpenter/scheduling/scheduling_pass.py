@@ -15,7 +15,7 @@ from karpenter.api.core import Pod
 from karpenter.scheduling.equivalence_groups import EquivalenceGroup, GroupStep, StepConstraints
 from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNode, ExistingNodeIndex, NodeSet
 from karpenter.scheduling.explain.topology_diagnosis import TopologyDiagnosis
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
+from karpenter.scheduling.offerings.launch_options import LaunchOption, LaunchOptionIndex
 from karpenter.scheduling.pass_result import DemandCaps, DomainOrder, PassResult, PlannedPlacements, UnschedulableGroup
 from karpenter.scheduling.pass_state import PassState
 from karpenter.scheduling.topology.domain_options import DomainOptions, OptionGroup
@@ -33,18 +33,18 @@ class SchedulingPass:
     def __init__(
         self,
         existing_nodes: ExistingNodeIndex,
-        purchase_options: PurchaseOptionIndex,
+        launch_options: LaunchOptionIndex,
         domains: TopologyDomains,
         planned: PlannedPlacements,
         caps: DemandCaps,
         domain_order: DomainOrder = DomainOrder.LEAST_OCCUPIED,
     ) -> None:
         self._existing_nodes = existing_nodes
-        self._purchase_options = purchase_options
+        self._launch_options = launch_options
         self._planned = planned
         self._caps = caps
         self._state = PassState(domains, caps, domain_order)
-        self._domain_options = DomainOptions(existing_nodes, purchase_options, domains)
+        self._domain_options = DomainOptions(existing_nodes, launch_options, domains)
         self._step_constraints = StepConstraints()
         self._steps: dict[tuple[EquivalenceGroup, int], GroupStep] = {}
 
@@ -73,16 +73,16 @@ class SchedulingPass:
         )
 
     def _unschedulable(self, group: EquivalenceGroup, pods: Sequence[Pod]) -> UnschedulableGroup:
-        diagnosis = TopologyDiagnosis(self._state, self._domain_options, self._purchase_options)
+        diagnosis = TopologyDiagnosis(self._state, self._domain_options, self._launch_options)
         return diagnosis.unschedulable(self._step_to_explain(group), pods, capped=self._caps.apply_to(group))
 
     def _step_to_explain(self, group: EquivalenceGroup) -> GroupStep:
-        """The last step for which a node could be bought at all: limits or topology failed it. If there is none, the last step.
+        """The last step for which a node could be launched at all: limits or topology failed it. If there is none, the last step.
 
         Of several OR-terms the last one may be met by no NodePool; that says less than why another term failed.
         """
         steps = group.relaxation_steps
-        numbers = (n for n in reversed(range(len(steps))) if self._purchase_options.options(group.signature, steps[n]))
+        numbers = (n for n in reversed(range(len(steps))) if self._launch_options.options(group.signature, steps[n]))
         return self._group_step(group, next(numbers, len(steps) - 1))
 
     def _place_ignoring_others_spread(
@@ -184,8 +184,8 @@ class SchedulingPass:
             self._state.request_nodes(step, OptionGroup((), options), pods, len(pods))
         return pods
 
-    def _options(self, step: GroupStep) -> tuple[PurchaseOption, ...]:
-        return self._purchase_options.options(step.group.signature, step.relaxation_step)
+    def _options(self, step: GroupStep) -> tuple[LaunchOption, ...]:
+        return self._launch_options.options(step.group.signature, step.relaxation_step)
 
     def _nodes_to_fill(self, step: GroupStep, candidates: NodeSet, pods: Sequence[Pod]) -> Iterable[ExistingNode]:
         """Existing nodes in the order they are filled. Pods that must share one host get the one that holds most of them.
@@ -240,7 +240,7 @@ def _combination_of_node(node: ExistingNode, constraints: DomainConstraints) -> 
     return None if combination is None or UNDECIDED in combination else combination
 
 
-def _max_on_one_node(signature: PodSignature, options: Sequence[PurchaseOption]) -> int:
+def _max_on_one_node(signature: PodSignature, options: Sequence[LaunchOption]) -> int:
     """How many such pods the largest node for sale would hold."""
     most = 0
     for option in options:

@@ -413,7 +413,7 @@ class SchedulingPasses:
         if known is not None:
             return known
         return SchedulingPass(
-            ground.existing_nodes, ground.purchase_options, ground.domains, ground.planned, caps, ground.domain_order
+            ground.existing_nodes, ground.launch_options, ground.domains, ground.planned, caps, ground.domain_order
         ).run(groups)
 
     def _pack(self, result: PassResult) -> Packing:

@@ -79,7 +79,7 @@ class SchedulingSettings:
     terminating_pods_window: timedelta = setting(
         kinds.DURATION,
         "30s",
-        "No node is bought for pods that fit where others are being deleted whose grace period ends within so long. A pod "
+        "No node is launched for pods that fit where others are being deleted whose grace period ends within so long. A pod "
         "waits for such room no longer than that; 0s: pods count until they are gone.",
         karpenter_default="0s",
     )

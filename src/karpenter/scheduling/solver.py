@@ -118,13 +118,13 @@ class _Solver:
         unschedulable = [*unreadable, *ineligible, *self._unschedulable(outcome.result, packing)]
         demands = [keyed_demand.demand for keyed_demand in outcome.result.demands]
         lower_bound = self._lower_bounds.of(_without_expected_demands(demands), packing.unpacked)
-        purchase = spread_spot_claims(
+        spread = spread_spot_claims(
             without_expected_pods(packing.claims, demands),
             prepared.existing_spot_counts,
             prepared.exposed_workloads.max_spot_in_one_pool,
         )
         devices = None if prepared.devices is None else prepared.devices.types
-        claims = planned_claims(purchase.claims, demands, {view.key for view in snapshot.nodes}, devices)
+        claims = planned_claims(spread.claims, demands, {view.key for view in snapshot.nodes}, devices)
         zone_bound = effective_zones(groups, domains)
         return Solution(
             new_claims=claims,
@@ -137,13 +137,13 @@ class _Solver:
             exposure_violations=(
                 *exposure_violations(claims, prepared.exposed_workloads),
                 *self._node_share_violations(claims, packing, shares),
-                *purchase.violations,
+                *spread.violations,
             ),
             unreadable_annotations=(*prepared.exposed_workloads.unreadable, *shares.unreadable),
             node_share_cost_per_hour=packing.node_share_cost,
             node_share_saving_per_hour=packing.node_share_saving,
             packing_fallback=packing.fallback if demands else None,
-            is_optimal=_is_optimal(outcome.result, packing, purchase.claims),
+            is_optimal=_is_optimal(outcome.result, packing, spread.claims),
         )
 
     def _eligible(self, groups: Iterable[PodGroup], *, bound: bool) -> Eligibility:

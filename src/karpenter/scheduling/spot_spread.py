@@ -1,4 +1,4 @@
-"""Spot nodes of one NodePool are not all bought in one capacity pool of the cloud.
+"""Spot nodes of one NodePool are not all launched from one capacity pool of the cloud.
 
 The cloud takes spot nodes away by type and zone, all of a kind at once. So of a NodePool's spot nodes, there and planned,
 no more than a share should be in one (type, zone). A planned claim is in that of its cheapest offering: that is what is going to

@@ -1,13 +1,13 @@
-"""Room that terminating pods will free: no node is bought for pods that soon fit there.
+"""Room that terminating pods will free: no node is launched for pods that soon fit there.
 
 A roll-out deletes old pods while it creates new ones, and an autoscaler shrinks one workload while another grows. kube-scheduler
 counts a pod that is being deleted until it is gone, so the new pods are unschedulable for some seconds. A decision that counts
-the same way buys nodes that no pod needs once they are ready. Such a node takes longer to become ready than most pods take to
+the same way launches nodes that no pod needs once they are ready. Such a node takes longer to become ready than most pods take to
 end.
 
 A pod counts as gone if it is to end within a window from now: its deletion timestamp is when its grace period ends. A pod that
 exceeds its grace period, because its kubelet does not respond or its clock differs, counts again a few seconds later. Then the
-nodes are bought. The provisioner bounds how long a pod waits for such room in total (``provisioning/awaited_room.py``). Nodes
+nodes are launched. The provisioner bounds how long a pod waits for such room in total (``provisioning/awaited_room.py``). Nodes
 with such room are tried after those that have room now (`existing_nodes.staying_nodes`).
 
 Not counted as room: nodes on which the scheduler preempts pods, because that room is reserved for the preemptor, and DaemonSet

@@ -9,7 +9,7 @@ is divided among those that determine it:
   instance families with the same cores and different memory (2, 4 and 8 GiB per core on EC2).
 * Accelerators get what the node costs beyond its CPU and memory, these at the going rate: the median, over the types without
   accelerators, of the price for a core by their cheapest offering of the same capacity type. Several kinds share alike.
-* Everything else (slots for pods, disk, network) gets no part: nodes are not bought for it.
+* Everything else (slots for pods, disk, network) gets no part: nodes are not launched for it.
 
 So the waste of a node lies between nothing and its price, and adds up over resources and nodes. It promises no savings:
 nodes come in sizes, and the gap to the lower bound says how much any packing could save at most.
@@ -49,7 +49,7 @@ class WasteCalculator:
         self._core_prices: dict[str, float] = {}
 
     def allocatable(self, claim: NewNodeClaim) -> Resources:
-        """What pods can use of the node that would be bought."""
+        """What pods can use of the new node."""
         return self._type(claim).allocatable
 
     def wasted_by_resource(self, claim: NewNodeClaim) -> dict[str, float]:

@@ -7,7 +7,7 @@ until the next measurement. Savings of moves count, not prices of nodes that sta
 kind costs nothing more for being kept. None of the three decisions knows which moves failed before, so what backoff withholds is
 not there.
 
-*Spot risk* is a difference at launch: between the offering that a node was bought as and the cheapest spot offering that its
+*Spot risk* is a difference at launch: between the offering that a node was launched as and the cheapest spot offering that its
 NodePool allows and its NodeClaim fits on. It was passed over to spread spot nodes, or for its interruptions.
 """
 
@@ -101,11 +101,11 @@ def _saving(commands: Iterable[Command]) -> int:
 
 
 def spot_premium(
-    claim: NodeClaim, pool: NodePool, index: TypeIndex, bought: Requirements, *, is_zone_given: bool
+    claim: NodeClaim, pool: NodePool, index: TypeIndex, launched: Requirements, *, is_zone_given: bool
 ) -> int:
     """Nano-dollars per hour that a node costs more than the cheapest spot offering it could have been, 0 if none is cheaper.
 
-    ``bought``: the type, zone and capacity type of the node. ``is_zone_given``: its pods may ask for a zone, so that only
+    ``launched``: the type, zone and capacity type of the node. ``is_zone_given``: its pods may ask for a zone, so that only
     those of the NodeClaim count; otherwise spreading spot nodes is what took zones away from it.
     """
     chosen = (*_OFFERED, *(() if is_zone_given else (labels.ZONE,)))
@@ -115,7 +115,7 @@ def spot_premium(
     if not spot.requirement_for(labels.CAPACITY_TYPE).allows(labels.SPOT):
         return 0
     fitting = index.matching(spot) & index.fitting(res.parse_resources(claim.spec.resources.requests))
-    paid, least = _price(index, bought, index.matching(bought)), _price(index, spot, fitting)
+    paid, least = _price(index, launched, index.matching(launched)), _price(index, spot, fitting)
     return max(0, paid - least) if paid is not None and least is not None else 0
 
 
@@ -205,12 +205,12 @@ class GapProbe:
         index = indexes.get(pool.metadata.name) if pool is not None else None
         if claim is None or pool is None or index is None:
             return 0
-        bought = {
+        launched = {
             labels.INSTANCE_TYPE: record.instance_type,
             labels.ZONE: record.zone,
             labels.CAPACITY_TYPE: record.capacity_type,
         }
-        return spot_premium(claim, pool, index, requirements_from_labels(bought), is_zone_given=is_zone_given)
+        return spot_premium(claim, pool, index, requirements_from_labels(launched), is_zone_given=is_zone_given)
 
     def withheld_cost(
         self, start: datetime, end: datetime, bills: Iterable[InstanceBill], occupancy: NodeOccupancy

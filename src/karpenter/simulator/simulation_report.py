@@ -27,7 +27,7 @@ _PRESENT, _LAUNCHED = "present", "launched"
 
 @dataclass(frozen=True, slots=True)
 class CapacityShare:
-    """What one instance type and purchase option contributed."""
+    """What one instance type and capacity type contributed."""
 
     instance_type: str
     capacity_type: str

@@ -1,7 +1,7 @@
 """The device index of the cluster state: resource claims, their templates, device classes and slices, as watched.
 
 It learns what nodes of each instance type publish and remembers that when the nodes are gone, so the next node of such a type can
-be bought for a claim. The memory ends with the process; then the first node has to be there for other reasons, or its type must
+be launched for a claim. The memory ends with the process; then the first node has to be there for other reasons, or its type must
 have templates (`learned_devices`).
 """
 

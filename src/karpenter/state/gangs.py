@@ -48,7 +48,7 @@ class Gang:
     ``members`` are the uids of its pending pods, ``running`` counts those that are bound or have succeeded. ``topology_key``: all
     are to be in one domain of this label; empty where they may be anywhere. Gangs are served by ``priority``, then ``created``.
     ``error`` says why nothing can be planned for it. It is left alone until ``paused_until``.
-    ``on_existing_nodes_only``: no node is bought for it.
+    ``on_existing_nodes_only``: no node is launched for it.
     """
 
     name: str

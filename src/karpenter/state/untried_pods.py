@@ -7,7 +7,7 @@ and priority. Labels that only number the pods of a workload may differ: those o
 count as pending with the first of them that is marked, until they are tried themselves. Machines come sooner, in one decision
 instead of several, and the scheduler is spared the tries that would have failed.
 
-A sibling for which there is room after all is no purchase: a plan puts pods on the nodes there are before it buys. Left out are
+A sibling for which there is room after all costs nothing: a plan fills the nodes there are before it adds new ones. Left out are
 pods whose own objects decide where they may run (volume claims, device claims), gangs, which have a rule of their own, pods
 without a controller, and pods of which the scheduler has said anything. Where the scheduler makes room for a pod by preemption,
 its mark says nothing of the others: it may make room for them, too.

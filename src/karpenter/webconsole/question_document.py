@@ -53,7 +53,7 @@ def answer_document(answer: ClusterAnswer) -> Mapping[str, object]:
                 "price": node.price_per_hour,
                 "pods": node.pods,
             }
-            for node in answer.bought
+            for node in answer.new_nodes
         ],
         "moves": [{"pod": move.pod, "from": move.from_node, "to": move.to_node} for move in answer.moves],
         "moved": answer.moved,

@@ -122,7 +122,7 @@ class Fleets:
             fleet_id=f"fleet-{uuid4()}",
         )
         options = self._options(parameters, order.capacity_type)
-        made, errors = self._buy(self._ranked(options, parameters, order.capacity_type), order)
+        made, errors = self._launch_options(self._ranked(options, parameters, order.capacity_type), order)
         return {
             "FleetId": order.fleet_id,
             "Instances": [_made_entry(option, ids, order.capacity_type) for option, ids in made],
@@ -182,7 +182,7 @@ class Fleets:
         by_target = {option.target: option for option in options}
         return [by_target[target] for target in self._region.capacity.rank(list(by_target), strategy)]
 
-    def _buy(
+    def _launch_options(
         self, options: Sequence[_LaunchOption], order: _FleetOrder
     ) -> tuple[list[tuple[_LaunchOption, list[str]]], list[tuple[_LaunchOption, Refusal]]]:
         made: list[tuple[_LaunchOption, list[str]]] = []

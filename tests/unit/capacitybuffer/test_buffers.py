@@ -86,7 +86,7 @@ def test_room_that_pods_being_deleted_still_have_is_not_ready() -> None:
 
 
 def test_every_node_that_holds_room_is_known_with_how_much() -> None:
-    """SCH-741, its Beyond: also those about to be bought"""
+    """SCH-741, its Beyond: also those about to be launched"""
     plan = planned(a=room("a", 3))
     (claim,) = plan.new_claims
     assert buffer_pods_by_node(plan) == {"old": 1, claim.name: 2}

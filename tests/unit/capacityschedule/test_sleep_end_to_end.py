@@ -133,9 +133,9 @@ async def test_a_controller_that_was_down_at_the_edges_catches_up_and_does_not_t
     await cluster.start()
     times = WriteTimes(cluster)
     await until(lambda: _runs(cluster, 2), 60)
-    bought = len(times.orders)
+    launched = len(times.orders)
     await asyncio.sleep(3600)
-    assert (len(times.orders), times.evictions) == (bought, [])
+    assert (len(times.orders), times.evictions) == (launched, [])
     tainted = [node for node in await cluster.all(kinds.NODE) if labels.ASLEEP_TAINT in node.spec.taints]
     assert tainted == []
 

@@ -50,7 +50,7 @@ async def test_a_fortnight_in_seoul_with_a_holiday_costs_what_its_office_hours_c
 ) -> None:
     """DIS-492: hours in a time zone, holidays, graceful sleep to zero and a wake-up ahead of the morning.
 
-    All pods run within launch delay + 30 s of 07:00; nothing is evicted inside grace, nothing bought while asleep.
+    All pods run within launch delay + 30 s of 07:00; nothing is evicted inside grace, nothing launched while asleep.
     """
     cluster.settings = settings_with_schedules(intervals=_INTERVALS)
     await begin(cluster, deployment("web", 6), deployment("api", 4, "1700m"), policy="WhenEmpty")
@@ -85,7 +85,7 @@ async def test_a_fortnight_in_seoul_with_a_holiday_costs_what_its_office_hours_c
     for moment in (moment.astimezone(_SEOUL) for moment in times.orders):
         lead = moment + _LAUNCH * 2
         assert _is_working_day(lead.date())
-        assert 7 <= lead.hour < 22, f"bought at {moment}"
+        assert 7 <= lead.hour < 22, f"launched at {moment}"
     for moment in (
         moment.astimezone(_SEOUL) for moment in times.evictions if moment > begin_of_story + timedelta(hours=1)
     ):

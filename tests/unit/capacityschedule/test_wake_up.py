@@ -42,7 +42,7 @@ async def _asleep(cluster: VirtualCluster) -> None:
 
 
 @in_virtual_time
-async def test_all_that_waits_is_bought_in_one_plan_and_costs_what_it_cost_before(cluster: VirtualCluster) -> None:
+async def test_all_that_waits_is_launched_in_one_plan_and_costs_what_it_cost_before(cluster: VirtualCluster) -> None:
     """Twelve pods come back to as few nodes as they had, not to one each."""
     await _asleep(cluster)
     before, nodes = await price_per_hour(cluster), len(await cluster.all(kinds.NODE_CLAIM))
@@ -72,7 +72,7 @@ async def test_on_demand_nodes_come_where_spot_is_short_in_the_morning(cluster: 
 
 @in_virtual_time
 async def test_two_controllers_at_the_same_edge_do_not_fight(cluster: VirtualCluster) -> None:
-    """Leader election prevents it; if both act for a while all the same, nothing is bought or evicted back and forth."""
+    """Leader election prevents it; if both act for a while all the same, nothing is launched or evicted back and forth."""
     await _asleep(cluster)
     provider = TimeoutProvider(cluster.simulated_provider)
     second = Manager(cluster.connection, provider, cluster.clock, cluster.settings, ManagerOptions())  # type: ignore[arg-type]

@@ -218,7 +218,7 @@ def test_a_kustomization_in_a_directory_is_passed_over(written: Write, tmp_path:
 def test_a_misspelt_field_that_would_leave_a_needed_one_empty_is_an_error(
     written: Write, content: Json, path: str, meant: str
 ) -> None:
-    """API-836: a NodePool without its requirements would buy any instance type."""
+    """API-836: a NodePool without its requirements would launch any instance type."""
     result = convert("-f", written("a.json", content))
     said = f"{path}: unknown field {path.rpartition('.')[2]!r}, and {meant!r} is missing; did you mean {meant!r}?\n"
     assert (result.exit_code, kinds_of(result)) == (1, [])

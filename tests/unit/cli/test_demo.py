@@ -37,7 +37,7 @@ def test_without_a_terminal_it_tells_the_story_in_plain_lines_and_leaves_nothing
     lines = done.stdout.splitlines()
     assert lines[0].startswith("karpenter demo: 16 pods, seed 1")
     assert any(
-        re.match(r" +\d:\d\d  bought \d+ x \S+ (spot|on-demand) at \$\S+/h (each )?for \d+ pods?$", line)
+        re.match(r" +\d:\d\d  launched \d+ x \S+ (spot|on-demand) at \$\S+/h (each )?for \d+ pods?$", line)
         for line in lines
     )
     assert any(re.match(r" +\d:\d\d  removed \d+ x \S+ (spot|on-demand) \(empty\), saves \$", line) for line in lines)

@@ -138,7 +138,7 @@ def test_every_frame_fits_the_terminal_and_counts_what_it_does_not_show() -> Non
             assert max(map(len, lines)) <= width
         assert bool(re.search(r"\.\.\. and \d+ more", text.getvalue())) == (height == 24)
         assert "spot" in text.getvalue()
-        assert "bought" in text.getvalue()
+        assert "launched" in text.getvalue()
 
 
 def _console(written: io.StringIO, width: int, height: int) -> Console:

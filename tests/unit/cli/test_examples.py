@@ -13,7 +13,7 @@ from karpenter.cli.main import app
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
-def test_the_plan_of_all_examples_buys_small_nodes_for_the_pods_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_of_all_examples_launches_small_nodes_for_the_pods_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest node is one for a GPU; two pods say what is missing, 500 CPU on one node and a toleration."""
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     result = CliRunner().invoke(app, ["plan", "-f", str(EXAMPLES), "-o", "json"], catch_exceptions=False)

@@ -97,7 +97,7 @@ def test_yaml_says_the_same_as_json(explain: Explain, written: Written) -> None:
     assert yaml.safe_load(explain("web", "-f", file, "-o", "yaml").stdout) == from_json
 
 
-def test_a_pod_for_which_a_node_is_bought_shows_the_node_and_its_price(explain: Explain, written: Written) -> None:
+def test_a_pod_for_which_a_node_is_launched_shows_the_node_and_its_price(explain: Explain, written: Written) -> None:
     file = written("a.json", pool(), pod("a", "3"), pod("b", "3"))
     lines = explain("a", "-f", file).stdout.splitlines()
     assert lines == [

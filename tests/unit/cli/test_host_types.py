@@ -129,7 +129,7 @@ def test_hosts_that_contradict_each_other_end_the_command_in_one_line(tmp_path: 
     assert done.stderr == "MachineNodeClass rack: hosts h1 and h2 differ and have the same instance type box\n"
 
 
-def test_lint_knows_what_the_pool_of_hosts_can_buy(tmp_path: Path) -> None:
+def test_lint_knows_what_the_pool_of_hosts_can_launch(tmp_path: Path) -> None:
     """KL202 and the like count hosts, not the instance types of a cloud; the class itself is checked as in a plan."""
     small = POOL.replace("  template:", '  limits: {cpu: "4"}\n  template:')
     said = run(tmp_path, CLASS, small, command=("lint",)).stdout

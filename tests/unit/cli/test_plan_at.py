@@ -45,7 +45,7 @@ def _plan(at: str, folder: Path, *changes: tuple[str, str], more: str = "") -> d
 
 
 def _is_asleep(plan: dict[str, Any]) -> bool:
-    """Whether the pool buys nothing, and every pod waits for it to wake."""
+    """Whether the pool launches nothing, and every pod waits for it to wake."""
     reasons = {reason["message"] for left in plan["unschedulable"] for reason in left["reasons"]}
     asleep = bool(reasons) and all("(NodePool is asleep: " in reason for reason in reasons)
     assert asleep == (not plan["nodeClaims"])
@@ -66,7 +66,7 @@ def _is_asleep(plan: dict[str, Any]) -> bool:
         pytest.param("2026-12-23T03:00:00Z", False, id="the working day in UTC"),
     ],
 )
-def test_a_pool_buys_in_its_windows_and_not_outside_of_them(at: str, is_asleep: bool, tmp_path: Path) -> None:
+def test_a_pool_launches_in_its_windows_and_not_outside_of_them(at: str, is_asleep: bool, tmp_path: Path) -> None:
     assert _is_asleep(_plan(at, tmp_path)) == is_asleep
 
 
@@ -89,7 +89,7 @@ def test_pods_go_to_a_pool_that_does_not_sleep(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("until", "is_asleep"), [("2026-12-23T23:30:00+09:00", False), (_NIGHT, True)])
-def test_a_pool_that_is_kept_awake_buys_until_then(until: str, is_asleep: bool, tmp_path: Path) -> None:
+def test_a_pool_that_is_kept_awake_launches_until_then(until: str, is_asleep: bool, tmp_path: Path) -> None:
     """What `karpenter wake` writes counts at that moment, not now."""
     kept = (
         "  labels: {env: dev}",

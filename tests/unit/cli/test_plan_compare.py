@@ -62,7 +62,7 @@ def test_a_comparison_without_savings_says_so(plan: Plan, written: Written) -> N
     assert "Both cost the same." in page
 
 
-def test_with_nothing_to_buy_both_are_empty(plan: Plan, written: Written) -> None:
+def test_without_new_nodes_both_are_empty(plan: Plan, written: Written) -> None:
     page = plan("-f", written("a.json", pool()), *BOTH).stdout
     assert "Both cost the same." in page
     assert " launches" not in page

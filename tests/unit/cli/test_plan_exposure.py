@@ -88,7 +88,7 @@ def test_what_an_interruption_costs_decides_between_nodes(tmp_path: Path, writte
     types.write_text(json.dumps([risky, calm]))
     waiting = tmp_path / "pods.json"
     waiting.write_text(json.dumps(listed(pool(), *(pod(f"p{number}", "1") for number in range(8)))))
-    bought = {}
+    launched = {}
     for cost in ("0", "1"):
         arguments = [
             "plan",
@@ -102,8 +102,8 @@ def test_what_an_interruption_costs_decides_between_nodes(tmp_path: Path, writte
             "json",
         ]
         loads = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
-        bought[cost] = (
+        launched[cost] = (
             sorted(nodeclaim["instanceTypes"][0] for nodeclaim in loads["nodeClaims"]),
             loads["cost"]["perHour"],
         )
-    assert bought == {"0": (["risky"], 0.35), "1": (["calm", "calm"], 0.36)}
+    assert launched == {"0": (["risky"], 0.35), "1": (["calm", "calm"], 0.36)}

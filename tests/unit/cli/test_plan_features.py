@@ -49,7 +49,7 @@ def types_of(loads: Json) -> list[str]:
     return [claim["cheapest"]["instanceType"] for claim in loads["nodeClaims"]]  # type: ignore[attr-defined]
 
 
-def test_a_price_of_an_overlay_decides_what_is_bought(plan: Plan, written: Written) -> None:
+def test_a_price_of_an_overlay_decides_what_is_launched(plan: Plan, written: Written) -> None:
     objects = (pool(), pod("a", "6"))
     assert types_of(planned(plan, written("a.json", *objects))) == ["a.large"]
     loads = planned(plan, written("b.json", *objects, overlay(priceAdjustment="-60%")))

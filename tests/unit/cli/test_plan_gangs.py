@@ -44,7 +44,7 @@ def test_a_gang_in_a_file_says_that_the_controller_needs_the_gate() -> None:
     assert notice not in plan(EXAMPLE, "--feature-gates", "GangScheduling=true")
 
 
-def test_a_plan_buys_nothing_for_a_gang_beyond_a_limit_and_names_the_pod_that_is_missing(tmp_path: Path) -> None:
+def test_a_plan_launches_nothing_for_a_gang_beyond_a_limit_and_names_the_pod_that_is_missing(tmp_path: Path) -> None:
     output = plan(limited(tmp_path))
     assert "$0.000 per hour for 0 new nodes with 0 pods; 4 pods unschedulable" in output
     assert "needs places for at least 4 pods at once, 2 would have one in us-east-1" in output

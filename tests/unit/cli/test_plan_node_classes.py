@@ -31,7 +31,7 @@ def node_class(name: str = "default", **spec: object) -> Json:
 
 
 def ec2_pool(class_name: str = "default", kind: str = "EC2NodeClass", group: str = "karpenter.k8s.aws") -> Json:
-    """A NodePool that buys m6i.large and m6i.xlarge on demand in Mexico."""
+    """A NodePool that launches m6i.large and m6i.xlarge on demand in Mexico."""
     requirements = [
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m6i.large", "m6i.xlarge"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
@@ -54,8 +54,8 @@ def claims(written: Written, node_class_spec: Json, *pods: Json) -> list[tuple[s
     file = written("objects.json", node_class(**node_class_spec), ec2_pool(), *pods)
     result = planned("-f", file, "-o", "json")
     assert result.stderr == ""
-    bought = json.loads(result.stdout)["nodeClaims"]
-    return sorted((claim["cheapest"]["instanceType"], len(claim["pods"])) for claim in bought)
+    launched = json.loads(result.stdout)["nodeClaims"]
+    return sorted((claim["cheapest"]["instanceType"], len(claim["pods"])) for claim in launched)
 
 
 def small_pods(count: int) -> list[Json]:

@@ -129,7 +129,7 @@ def test_without_a_terminal_that_knows_them_bars_are_plain_letters(mixed: Path, 
     assert "cpu ####..  75%" in output
 
 
-def test_nodes_bought_the_same_way_share_a_line(plan: Plan, written: Written) -> None:
+def test_nodes_launched_the_same_way_share_a_line(plan: Plan, written: Written) -> None:
     page = plan("-f", written("a.json", pool(), *(pod(f"p{number}", "7") for number in range(3)))).stdout
     rows = [line.split()[:2] for line in page.splitlines() if "a.large" in line and "on-demand" in line]
     assert rows == [["3", "a.large"]]
@@ -187,9 +187,9 @@ def test_a_fee_makes_nodes_fewer_and_prices_are_shown_without_it(written: Writte
     types.write_text(json.dumps([type_of("a.small", 2, 8, 0.1), type_of("a.large", 4, 16, 0.3)]))
     file = written("a.json", pool(), *(pod(f"web-{number}", "2") for number in range(2)))
     arguments = ["plan", "--instance-types", str(types), "-f", str(file), "-o", "json", "--node-fee"]
-    for fee, bought, price in (("0", 2, 0.2), ("0.2", 1, 0.3)):
+    for fee, launched, price in (("0", 2, 0.2), ("0.2", 1, 0.3)):
         loads = json.loads(CliRunner().invoke(app, [*arguments, fee]).stdout)
-        assert (len(loads["nodeClaims"]), loads["cost"]["perHour"]) == (bought, price)
+        assert (len(loads["nodeClaims"]), loads["cost"]["perHour"]) == (launched, price)
 
 
 @pytest.mark.parametrize("fee", ["-1", "nan", "inf", "cheap"])

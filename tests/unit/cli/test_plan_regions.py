@@ -35,7 +35,7 @@ def planned(*arguments: str | Path) -> Json:
 
 
 def zonal_pool(*zones: str, name: str = "default") -> Json:
-    """A NodePool that buys m5 and m6i on demand in these zones."""
+    """A NodePool that launches m5 and m6i on demand in these zones."""
     requirements = [
         {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5", "m6i"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},

@@ -64,16 +64,16 @@ def test_an_explanation_is_the_document_that_the_command_prints(shop: karpenter.
 
 
 def test_the_fields_of_a_plan_are_those_of_its_document(shop: karpenter.LoadedObjects) -> None:
-    bought = karpenter.plan(shop)
-    claims: list[dict[str, Any]] = bought.to_dict()["nodeClaims"]
-    assert [(node.name, list(node.pods)) for node in bought.nodes] == [
+    result = karpenter.plan(shop)
+    claims: list[dict[str, Any]] = result.to_dict()["nodeClaims"]
+    assert [(node.name, list(node.pods)) for node in result.nodes] == [
         (claim["name"], claim["pods"]) for claim in claims
     ]
-    assert bought.price_per_hour == pytest.approx(sum(node.price_per_hour for node in bought.nodes))
-    assert {pod.pod for pod in bought.unschedulable} == {"shop/monolith", "shop/training"}
-    assert all(pod.reasons and pod.nearest_fit for pod in bought.unschedulable)
+    assert result.price_per_hour == pytest.approx(sum(node.price_per_hour for node in result.nodes))
+    assert {pod.pod for pod in result.unschedulable} == {"shop/monolith", "shop/training"}
+    assert all(pod.reasons and pod.nearest_fit for pod in result.unschedulable)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        bought.seconds = 0.0  # type: ignore[misc]
+        result.seconds = 0.0  # type: ignore[misc]
 
 
 def test_a_plan_says_which_pods_wait_for_others_that_are_being_deleted() -> None:
@@ -88,9 +88,9 @@ def test_a_plan_says_which_pods_wait_for_others_that_are_being_deleted() -> None
 
 
 def test_tables_have_a_row_for_each_node_and_for_each_pod_with_equal_columns(shop: karpenter.LoadedObjects) -> None:
-    bought = karpenter.plan(shop)
-    nodes, pods = bought.to_records(), bought.pod_records()
-    assert (len(nodes), len(pods)) == (len(bought.nodes), shop.counts["pods"])
+    result = karpenter.plan(shop)
+    nodes, pods = result.to_records(), result.pod_records()
+    assert (len(nodes), len(pods)) == (len(result.nodes), shop.counts["pods"])
     assert len({tuple(row) for row in nodes}) == len({tuple(row) for row in pods}) == 1
     assert {row["node"] for row in pods if row["state"] == "new-node"} == {row["name"] for row in nodes}
 
@@ -201,5 +201,5 @@ def test_the_code_on_the_page_of_the_interface_runs(monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
     exec(compile(code, "python-api.md", "exec"), names)
-    assert isinstance(names["bought"], karpenter.Plan)
+    assert isinstance(names["result"], karpenter.Plan)
     assert len(names["rows"]) == 2  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""Profile ``karpenter`` buys what Karpenter bought for the recorded scenarios, to the last digit where that does not depend on
-chance, and ``lean`` never pays more.
+"""Profile ``karpenter`` plans the nodes that Karpenter planned for the recorded scenarios, to the last digit where that needs no
+chance; ``lean`` never pays more.
 
 The scenarios are not part of this repository: without them beside it, in ``../shared/scenarios``, the tests are skipped. The
 figures are what its README says of Karpenter 1.14.

@@ -57,7 +57,7 @@ def test_a_row_has_what_users_of_eks_node_viewer_know_and_the_state_of_its_claim
     (row,) = shown(node_table(view_of(pool(), running("n", "m", 1, capacity_type="spot")), PLAIN))
     assert row["node"] == "n"
     assert (row["cpu"], row["pods"], row["type"], row["$/h"]) == ("  25%", "1", "m", "$1.0000")
-    assert (row["bought as"], row["state"], row["cordon"], row["ready"]) == ("Spot", "consolidatable", "-", "Ready")
+    assert (row["capacity"], row["state"], row["cordon"], row["ready"]) == ("Spot", "consolidatable", "-", "Ready")
 
 
 def test_a_node_on_its_way_out_is_cordoned_and_deleting() -> None:

@@ -37,14 +37,14 @@ def test_a_drained_node_whose_pods_fit_elsewhere_saves_its_price() -> None:
     answer = asked(given, DrainedNode("a"))
     assert (answer.price_before, answer.price_after, answer.difference_per_hour) == (4.0, 2.0, -2.0)
     assert [(move.pod, move.from_node, move.to_node) for move in answer.moves] == [("default/a-0", "a", "b")]
-    assert (answer.removed, answer.bought, answer.stranded) == (("a",), (), ())
+    assert (answer.removed, answer.new_nodes, answer.stranded) == (("a",), (), ())
 
 
 def test_a_drained_node_is_replaced_where_nothing_else_has_room() -> None:
     given = console_input(pool(), running("a", "m", 2))
     answer = asked(given, DrainedNode("a"))
-    (bought,) = answer.bought
-    assert (bought.instance_type, bought.price_per_hour, bought.pods) == ("s", 1.0, 1)
+    (launched,) = answer.new_nodes
+    assert (launched.instance_type, launched.price_per_hour, launched.pods) == ("s", 1.0, 1)
     assert answer.difference_per_hour == -1.0
 
 
@@ -96,18 +96,18 @@ def test_pods_that_wait_already_are_no_consequence() -> None:
 def test_added_pods_beyond_what_is_free_cost_new_nodes_and_what_fits_nowhere_waits() -> None:
     given = console_input(pool(), running("a", "s", 2))
     answer = asked(given, AddedPods(8, 1000, 0))
-    assert sum(node.pods for node in answer.bought) == 8
+    assert sum(node.pods for node in answer.new_nodes) == 8
     assert answer.difference_per_hour == 4.0
     answer = asked(given, AddedPods(2, 1_000_000, 0))
     assert (answer.waiting, answer.difference_per_hour) == (2, 0.0)
     assert all(row.reason for row in answer.stranded)
 
 
-def test_a_forbidden_family_goes_and_is_not_bought_again() -> None:
+def test_a_forbidden_family_goes_and_is_not_launched_again() -> None:
     given = console_input(pool(), running("a", "m", 3), running("b", "l", 1, 7))
     answer = asked(given, ForbiddenFamily("m"))
     assert answer.removed == ("a",)
-    assert [node.instance_type for node in answer.bought] == ["l"]
+    assert [node.instance_type for node in answer.new_nodes] == ["l"]
     assert answer.difference_per_hour == 2.0
 
 

@@ -68,7 +68,7 @@ def test_converted_output_converts_to_itself_without_warnings(name: str) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in CONVERTED if "pool" in name or "provisioner" in name])
-def test_a_plan_reads_the_output_and_buys_for_a_pod(name: str, tmp_path: Path) -> None:
+def test_a_plan_reads_the_output_and_launches_a_node_for_a_pod(name: str, tmp_path: Path) -> None:
     """API-A50: the NodePools are used as they are converted."""
     output = converted(name).stdout
     (pool,) = (content for content in yaml.safe_load_all(output) if content["kind"] == "NodePool")
@@ -207,7 +207,7 @@ spec:
 """
 
 
-def test_a_list_of_instance_types_is_kept_and_one_of_them_is_bought(tmp_path: Path) -> None:
+def test_a_list_of_instance_types_is_kept_and_one_of_them_is_launched(tmp_path: Path) -> None:
     """API-A04"""
     old = FRAGMENT.format(version="karpenter.sh/v1beta1", reference="{name: default}")
     output = run("convert", "-f", "-", stdin=old).stdout

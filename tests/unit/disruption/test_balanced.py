@@ -10,7 +10,7 @@ from karpenter.api.karpenter import Budget
 from karpenter.disruption.decide.balanced import PoolTotals, move_score
 from karpenter.disruption.decide.command import DisruptionReason
 from karpenter.model import labels
-from support.disruption_cases import bought, decide, gone, kind, pool, running, sold, with_annotation
+from support.disruption_cases import decide, gone, kind, pool, replacement_types, running, sold, with_annotation
 from support.instance_types import offering
 
 BALANCED = pool(consolidation_policy="Balanced")
@@ -45,7 +45,7 @@ def test_scores_are_those_of_the_table(
     assert actual.approved is approved
 
 
-def test_a_pool_that_only_buys_on_demand_is_not_rated_with_spot_prices() -> None:
+def test_a_pool_that_only_launches_on_demand_is_not_rated_with_spot_prices() -> None:
     """DIS-S329: 0.50 against 0.40 in a pool of 1 $/h, though spot would be 0.10."""
     types = (
         kind("m", 4, sold(0.5)),
@@ -60,7 +60,7 @@ def test_a_pool_that_only_buys_on_demand_is_not_rated_with_spot_prices() -> None
 def test_a_node_much_too_large_is_replaced() -> None:
     """DIS-S330"""
     solution = decide(BALANCED, running("a", "l", 1))
-    assert bought(solution) == ["s"]
+    assert replacement_types(solution) == ["s"]
     (own,) = solution.commands[0].scores
     assert (own.node_pool, own.balanced, own.threshold) == ("np", True, 0.5)
     assert own.approved

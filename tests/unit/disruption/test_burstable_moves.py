@@ -14,7 +14,18 @@ from karpenter.model import labels, pods
 from karpenter.scheduling.objective import Objective
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from support.builders import pod
-from support.disruption_cases import KINDS, USUAL, bought, decide, gone, kind, pool, running, sold, with_annotation
+from support.disruption_cases import (
+    KINDS,
+    USUAL,
+    decide,
+    gone,
+    kind,
+    pool,
+    replacement_types,
+    running,
+    sold,
+    with_annotation,
+)
 
 #: Four cores for less than type ``m`` (2 USD per hour), of which one is guaranteed; each core more costs 0.5 USD per hour.
 BURSTABLE = replace(kind("burstable", 4, sold(1.2)), burstable_cpu=BurstableCpu(1000, 0.5))
@@ -34,7 +45,7 @@ def test_a_node_is_replaced_by_a_burstable_type_only_if_its_pods_cost_less_there
     cpu: int, options: DisruptionOptions, replacements: list[str]
 ) -> None:
     solution = decide(pool(), running("a", "m", cpu), types=TYPES, options=options)
-    assert bought(solution) == replacements
+    assert replacement_types(solution) == replacements
 
 
 def test_a_busy_burstable_node_is_no_reason_to_move_pods() -> None:

@@ -272,7 +272,7 @@ def test_a_budget_that_never_opens_has_no_moment() -> None:
 
 
 def test_a_daemon_set_without_room_is_reported_with_what_it_lacks() -> None:
-    """DIS §24: a new DaemonSet that does not fit on nodes bought before it."""
+    """DIS §24: a new DaemonSet that does not fit on nodes launched before it."""
     agent = daemon_set("agent", {"cpu": "1300m"})
     (set_shortfall,) = asked("a", pool(), running("a", "m", 3), agent).daemonset_shortfalls
     assert (set_shortfall.daemon_set, set_shortfall.missing) == ("default/agent", {"cpu": 300})

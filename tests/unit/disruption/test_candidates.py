@@ -82,7 +82,7 @@ def test_a_pool_without_types_is_not_called_missing() -> None:
 
 
 @pytest.mark.parametrize("key", [labels.CAPACITY_TYPE, labels.ZONE])
-def test_without_knowing_how_it_was_bought_a_node_is_not_consolidated_but_replaced_when_it_drifts(key: str) -> None:
+def test_without_knowing_how_it_was_launched_a_node_is_not_consolidated_but_replaced_when_it_drifts(key: str) -> None:
     """DIS-S031, DIS-S032, DIS-087, DIS-103, DIS-104: a missing label bars consolidation, not drift."""
     host, behind, *pods = running("n", "m", 1)
     bare = {own: value for own, value in host.metadata.labels.items() if own != key}  # type: ignore[attr-defined]

@@ -59,14 +59,14 @@ async def is_free(cluster: VirtualCluster, name: str) -> bool:
 
 @in_virtual_time
 async def test_candidates_wait_until_their_replacement_is_initialised(cluster: VirtualCluster) -> None:
-    """Closed, bought, awaited, deleted; said, counted and linked on the way.
+    """Closed, launched, awaited, deleted; said, counted and linked on the way.
 
     DIS-S220, DIS-S222, DIS-302 to DIS-311, DIS-316, DIS-322, DIS-392, DIS-393, DIS-394, DIS-412, DIS-413,
     DIS-431, DIS-432, OPS-451, OPS-452, OPS-517, OPS-518, OPS-519.
     API-129: DisruptionReason is True with the reason of the command.
     """
     await start_with_nodes(cluster)
-    assert await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    assert await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await asyncio.sleep(120)
     assert await is_tainted(cluster, "n0")
     assert await leaving(cluster) == []
@@ -105,7 +105,7 @@ async def _is_leaving(cluster: VirtualCluster, name: str) -> bool:
 async def test_all_replacements_are_awaited(cluster: VirtualCluster) -> None:
     """DIS-S221, DIS-S222"""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1")))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0", "r1")))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0")
     await asyncio.sleep(60)
@@ -129,7 +129,7 @@ async def test_a_command_whose_replacement_never_registers_ends_with_the_registr
 ) -> None:
     """DIS-314, OPS-051: the replacement goes after fifteen minutes, and with it the command."""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await asyncio.sleep(14 * 60)
     assert not await is_free(cluster, "n0")
     await asyncio.sleep(2 * 60)
@@ -144,7 +144,7 @@ async def test_a_command_that_takes_too_long_is_called_off(cluster: VirtualClust
     DIS-433: an error with the cause.
     """
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0", ready="False")
     await asyncio.sleep(19 * 60)
@@ -162,7 +162,9 @@ async def test_a_command_that_takes_too_long_is_called_off(cluster: VirtualClust
 async def test_a_failed_consolidation_is_counted_with_its_type(cluster: VirtualCluster) -> None:
     """OPS-465, K15-454: the series has the consolidation type, not the decision."""
     await start_with_nodes(cluster)
-    going = command(cluster, "n0", bought=("r0",), reason=DisruptionReason.UNDERUTILIZED, kind=ConsolidationType.SINGLE)
+    going = command(
+        cluster, "n0", launched=("r0",), reason=DisruptionReason.UNDERUTILIZED, kind=ConsolidationType.SINGLE
+    )
     await carry_out(cluster, going)
     await asyncio.sleep(16 * 60)
     assert await is_free(cluster, "n0")
@@ -174,7 +176,7 @@ async def test_a_failed_consolidation_is_counted_with_its_type(cluster: VirtualC
 async def test_a_replacement_that_cannot_be_read_is_waited_for(cluster: VirtualCluster) -> None:
     """DIS-S225: while the cluster state has the NodeClaim, a refused read does not end the command."""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await asyncio.sleep(1)
     cluster.connection.server.inject_fault(
         ServerUnavailable("down"), verb="get", plural="nodeclaims", name="r0", times=20
@@ -189,7 +191,7 @@ async def test_a_replacement_that_is_lost_ends_the_command_at_once(cluster: Virt
     """DIS-S198, DIS-310, DIS-314"""
     await start_with_nodes(cluster)
     cluster.cloud.refuse("create", InsufficientCapacity("nothing left"))
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await asyncio.sleep(5)
     assert await is_free(cluster, "n0")
     assert [obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM)] == ["n0"]
@@ -204,7 +206,7 @@ async def test_nothing_is_launched_for_pods_that_stay_when_a_replacement_is_lost
 ) -> None:
     """DIS-314: whenever the replacement goes, no provisioning pass takes the candidate's pods for pods without a place."""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1") if ready else ("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0", "r1") if ready else ("r0",)))
     await asyncio.sleep(1)
     if ready:
         await cluster.join("r0", "r0")
@@ -221,7 +223,7 @@ async def test_nothing_is_launched_for_pods_that_stay_when_a_replacement_is_lost
 async def test_a_replacement_lost_after_it_was_ready_ends_the_command(cluster: VirtualCluster) -> None:
     """The pods would have nowhere to go."""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1")))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0", "r1")))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0")
     await asyncio.sleep(5)
@@ -235,8 +237,8 @@ async def test_a_replacement_lost_after_it_was_ready_ends_the_command(cluster: V
 async def test_a_node_cannot_be_in_two_commands(cluster: VirtualCluster) -> None:
     """DIS-S226, DIS-300: nothing is changed by the second."""
     await start_with_nodes(cluster, 2)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
-    second = command(cluster, "n0", "n1", bought=("r1",))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
+    second = command(cluster, "n0", "n1", launched=("r1",))
     assert not await carry_out(cluster, second)
     await asyncio.sleep(5)
     assert await is_free(cluster, "n1")
@@ -245,10 +247,10 @@ async def test_a_node_cannot_be_in_two_commands(cluster: VirtualCluster) -> None
 
 
 @in_virtual_time
-async def test_beyond_the_limits_nothing_is_bought(cluster: VirtualCluster) -> None:
+async def test_beyond_the_limits_nothing_is_launched(cluster: VirtualCluster) -> None:
     """DIS-S227, DIS-304"""
     await start_with_nodes(cluster, limits={"cpu": "3"})
-    assert not await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    assert not await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     assert await is_free(cluster, "n0")
     assert not await cluster.has(kinds.NODE_CLAIM, "r0")
     line = cluster.lines("failed terminating nodes while executing a disruption command")[0]
@@ -258,10 +260,10 @@ async def test_beyond_the_limits_nothing_is_bought(cluster: VirtualCluster) -> N
 @pytest.mark.parametrize("shown", ["patch Node", "patch NodeClaim/status", "create NodeClaim"])
 @in_virtual_time
 async def test_a_command_that_cannot_be_begun_leaves_nothing(cluster: VirtualCluster, shown: str) -> None:
-    """DIS-303, DIS-304: with replacements it is all or nothing; what was bought beside the failure is given back."""
+    """DIS-303, DIS-304: with replacements it is all or nothing; what was launched beside the failure is given back."""
     await start_with_nodes(cluster, 2)
     cluster.connection.refuse = refusing(lambda: ServerUnavailable("broken", status=500), 1, shown)
-    assert not await carry_out(cluster, command(cluster, "n0", "n1", bought=("r0", "r1")))
+    assert not await carry_out(cluster, command(cluster, "n0", "n1", launched=("r0", "r1")))
     await asyncio.sleep(30)
     assert await is_free(cluster, "n0")
     assert await is_free(cluster, "n1")
@@ -285,7 +287,7 @@ async def test_of_nodes_that_just_go_one_that_cannot_be_closed_stays(cluster: Vi
 async def test_a_pod_that_came_unseen_keeps_its_node(cluster: VirtualCluster) -> None:
     """The watch may be behind: after the taint pods are read from the API server, so that no pod is evicted without a place."""
     await start_with_nodes(cluster)
-    stale = command(cluster, "n0", bought=("r0",))
+    stale = command(cluster, "n0", launched=("r0",))
     await cluster.running("late", "n0")
     assert not await carry_out(cluster, stale)
     assert await is_free(cluster, "n0")
@@ -308,7 +310,7 @@ async def test_a_conflicting_write_is_retried(cluster: VirtualCluster) -> None:
 async def test_commands_do_not_wait_for_each_other(cluster: VirtualCluster) -> None:
     """DIS-S229"""
     await start_with_nodes(cluster, 2)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)), command(cluster, "n1", bought=("r1",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)), command(cluster, "n1", launched=("r1",)))
     await asyncio.sleep(1)
     await cluster.join("r1", "r1")
     await until(lambda: _is_leaving(cluster, "n1"), 5)
@@ -322,7 +324,7 @@ async def test_a_candidate_that_is_deleted_by_others_leaves_the_rest_of_its_comm
     DIS-378: the command goes on.
     """
     await start_with_nodes(cluster, 2)
-    await carry_out(cluster, command(cluster, "n0", "n1", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", "n1", launched=("r0",)))
     await asyncio.sleep(1)
     await cluster.gone("p0")
     await cluster.kube.delete(kinds.NODE_CLAIM, "n0")
@@ -338,7 +340,7 @@ async def test_a_candidate_that_is_deleted_by_others_leaves_the_rest_of_its_comm
 async def test_a_command_ends_when_all_its_candidates_went_by_themselves(cluster: VirtualCluster) -> None:
     """DIS §12 Beyond (a)"""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await cluster.kube.delete(kinds.NODE_CLAIM, "n0")
     await asyncio.sleep(5)
     assert len(cluster.lines("command succeeded")) == 1
@@ -359,10 +361,10 @@ async def test_a_deletion_that_fails_is_tried_again_every_second(cluster: Virtua
 
 
 @in_virtual_time
-async def test_provisioning_buys_nothing_for_pods_that_have_a_replacement(cluster: VirtualCluster) -> None:
+async def test_provisioning_launches_nothing_for_pods_that_have_a_replacement(cluster: VirtualCluster) -> None:
     """DIS-S228, DIS-305: before, while and after it is created."""
     await start_with_nodes(cluster, 3)
-    await carry_out(cluster, command(cluster, "n0", "n1", "n2", bought=("r0", "r1")))
+    await carry_out(cluster, command(cluster, "n0", "n1", "n2", launched=("r0", "r1")))
     await asyncio.sleep(60)
     names = {obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM)}
     assert names == {"n0", "n1", "n2", "r0", "r1"}
@@ -372,7 +374,7 @@ async def test_provisioning_buys_nothing_for_pods_that_have_a_replacement(cluste
 async def test_a_replacement_others_need_is_kept_when_its_command_fails(cluster: VirtualCluster) -> None:
     """DIS §12 Beyond (c): reused, not thrown away."""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0", "r1")))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0", "r1")))
     await asyncio.sleep(1)
     await cluster.join("r0", "r0")
     await asyncio.sleep(2)
@@ -407,7 +409,7 @@ async def test_the_policy_is_counted_for_consolidation_only(cluster: VirtualClus
 @in_virtual_time
 async def test_the_journal_links_what_went_to_what_came(cluster: VirtualCluster) -> None:
     await start_with_nodes(cluster, 2)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)), command(cluster, "n1"))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)), command(cluster, "n1"))
     await asyncio.sleep(1)
     assert cluster.manager is not None
     first, second = cluster.manager.command_history.journal.entries()
@@ -434,7 +436,7 @@ def test_patience_grows_with_the_nodes_in_commands(nodes_in_commands: int, secon
 async def test_a_freeze_stops_a_command_whose_nodes_have_not_begun_to_go(cluster: VirtualCluster) -> None:
     """A freeze stops everything at once; nothing has failed, so no backoff follows."""
     await start_with_nodes(cluster)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await asyncio.sleep(5)
     assert await is_tainted(cluster, "n0")
     await cluster.kube.patch(kinds.NODE_POOL, "np", {"metadata": {"annotations": {labels.FREEZE: "release"}}})

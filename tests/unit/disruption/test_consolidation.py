@@ -27,12 +27,12 @@ from support.builders import NOW, budget, node, owner, pod, replaced, wanted
 from support.disruption_cases import (
     ANY,
     KINDS,
-    bought,
     decide,
     gone,
     kind,
     on,
     pool,
+    replacement_types,
     running,
     sold,
     why,
@@ -47,7 +47,7 @@ SPOT_TO_SPOT = DisruptionOptions(spot_to_spot=True)
 
 
 def test_a_node_goes_whose_pods_fit_on_another() -> None:
-    """DIS-S110, DIS-S151, DIS-177: and nothing is bought for them, of no type."""
+    """DIS-S110, DIS-S151, DIS-177: and no node of any type is launched for them."""
     solution = decide(pool(), running("a", "m", 1), running("b", "m", 3))
     assert gone(solution) == ["a"]
     assert solution.commands[0].decision is Decision.DELETE
@@ -121,7 +121,7 @@ def test_a_spread_over_zones_holds_when_nodes_go() -> None:
         for command in solution.commands
         for planned in command.replacements
     }
-    assert bought(solution) == ["s"] * len(places)
+    assert replacement_types(solution) == ["s"] * len(places)
     assert set(places) <= {"z1", "z2"}
     assert all(count == 1 for count in places.values())
 
@@ -243,7 +243,7 @@ def test_a_large_node_with_little_to_do_becomes_a_small_one() -> None:
     (command,) = solution.commands
     assert command.decision is Decision.REPLACE
     assert command.consolidation_type is ConsolidationType.SINGLE
-    assert bought(solution) == ["s"]
+    assert replacement_types(solution) == ["s"]
     assert "l" not in command.replacements[0].instance_types
     assert command.saving_per_hour == 3.0
 
@@ -308,7 +308,7 @@ def test_types_that_only_min_values_keep_do_not_make_a_replacement() -> None:
         types=kinds,
     )
     assert len(gone(solution)) == 2
-    assert bought(solution) == []
+    assert replacement_types(solution) == []
 
 
 def spot_types(cheaper: int) -> tuple[object, ...]:
@@ -367,7 +367,7 @@ def test_nodes_of_both_kinds_may_become_one_spot_node() -> None:
     cluster = [running("a", "l", 5, capacity_type="spot"), running("b", "l", 5)]
     solution = decide(pool(requirements=[ANY]), cluster, types=(*KINDS, kind("xl", 16, sold(9.0, spot=1.0))))
     assert gone(solution) == ["a", "b"]
-    assert bought(solution) == ["xl"]
+    assert replacement_types(solution) == ["xl"]
 
 
 # -- 26.7 several nodes -----------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def test_one_large_node_may_become_several_small_ones() -> None:
     types = (kind("m", 4, sold(1.0)), kind("big", 16, sold(16.0)))
     solution = decide(pool(), running("a", "big", 4, 4), types=types)
     assert gone(solution) == ["a"]
-    assert bought(solution) == ["m", "m"]
+    assert replacement_types(solution) == ["m", "m"]
     assert solution.commands[0].saving_per_hour == 14.0
 
 

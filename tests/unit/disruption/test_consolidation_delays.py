@@ -23,12 +23,12 @@ from support.applied_commands import QUIET
 from support.builders import NOW, container, flatten, indexes, owner, replaced, snapshot
 from support.disruption_cases import (
     KINDS,
-    bought,
     decide,
     gone,
     kind,
     on,
     pool,
+    replacement_types,
     running,
     sold,
     why,
@@ -52,7 +52,7 @@ def test_young_nodes_are_not_consolidated(minutes: int, goes: list[str]) -> None
 def test_the_default_age_ends_for_a_node_that_lost_a_quarter_of_its_requests(
     cpu_launched_for: int, annotation: str, goes: list[str]
 ) -> None:
-    """A cluster that lost half its pods soon after it was bought does not wait for the fifth minute. An annotation holds."""
+    """A cluster that lost half its pods soon after it was launched does not wait for the fifth minute. An annotation holds."""
     host, behind, *pods = running("a", "l", 3)
     born = replaced(behind.metadata, creation_timestamp=NOW - timedelta(minutes=2))  # type: ignore[attr-defined]
     planned = replaced(behind.spec, resources=NodeClaimResourceRequests(requests={"cpu": str(cpu_launched_for)}))  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ def test_a_replacement_chosen_before_is_kept_while_it_holds_the_pods() -> None:
     assert [new_nodeclaim.instance_types for new_nodeclaim in grown.replacements] == [("m",)]
 
 
-def test_what_was_to_be_bought_is_for_its_own_pods_only() -> None:
+def test_what_was_to_be_launched_is_for_its_own_pods_only() -> None:
     """No other pod is moved to a node that may never be launched."""
     (first,) = decide(pool(), running("a", "l", 1)).commands
     solution = decide(pool(), running("b", "s", 1), circumstances=chosen(first))
@@ -191,13 +191,13 @@ def test_room_that_is_kept_free_moves_along() -> None:
     """DIS-S146"""
     solution = buffered([pool(), running("a", "l", 1)], "1", 1)
     (command,) = solution.commands
-    assert bought(solution) == ["s"]
+    assert replacement_types(solution) == ["s"]
     assert [len(new_nodeclaim.pods) for new_nodeclaim in command.replacements] == [1]
-    assert bought(buffered([pool(), running("a", "l", 1)], "3", 1)) == ["m"]
+    assert replacement_types(buffered([pool(), running("a", "l", 1)], "3", 1)) == ["m"]
 
 
 def test_a_node_goes_only_where_kept_room_fits_too() -> None:
     """DIS-S146"""
     cluster = [pool(), running("a", "m", 2), running("b", "m", 2)]
-    assert bought(decide(cluster)) == []
-    assert bought(buffered(cluster, "2", 1)) == ["s"]
+    assert replacement_types(decide(cluster)) == []
+    assert replacement_types(buffered(cluster, "2", 1)) == ["s"]

@@ -15,7 +15,18 @@ from karpenter.nodeclaim.drift_rules import drift_reason
 from support import builders
 from support.applied_commands import CONSOLIDATABLE, QUIET
 from support.builders import NOW, claim, node_pool, pool_taint, replaced, wanted
-from support.disruption_cases import KINDS, bought, decide, drifted, gone, on, pool, running, why, with_annotation
+from support.disruption_cases import (
+    KINDS,
+    decide,
+    drifted,
+    gone,
+    on,
+    pool,
+    replacement_types,
+    running,
+    why,
+    with_annotation,
+)
 from support.instance_types import INTEGER, index_of
 
 INDEX = index_of(KINDS)
@@ -34,14 +45,14 @@ def test_a_drifted_node_is_replaced_first() -> None:
     solution = decide(pool(), running("a", "l", 8, conditions=drifted()))
     (command,) = solution.commands
     assert (command.reason, command.decision) == (DisruptionReason.DRIFTED, Decision.REPLACE)
-    assert bought(solution) == ["l"]
+    assert replacement_types(solution) == ["l"]
 
 
 def test_a_drifted_node_goes_without_replacement_where_its_pods_fit_elsewhere() -> None:
     """DIS-S191"""
     solution = decide(pool(), running("a", "m", 1, conditions=drifted()), running("b", "m", 1, conditions=()))
     assert gone(solution) == ["a"]
-    assert bought(solution) == []
+    assert replacement_types(solution) == []
 
 
 def test_a_drifted_node_may_need_several_replacements() -> None:
@@ -81,7 +92,7 @@ def test_drift_keeps_to_budgets_over_all_its_commands() -> None:
     nodes = [running(f"n{n}", "m", 1, conditions=drifted() if n < 5 else ()) for n in range(10)]
     solution = decide(pool("np", Budget(nodes="30%")), nodes)
     assert len(solution.commands) == 3
-    assert bought(solution) == []
+    assert replacement_types(solution) == []
     each_its_own = [running(f"n{n}", "m", 4, conditions=drifted()) for n in range(10)]
     assert len(decide(pool("np", Budget(nodes="3")), each_its_own).commands) == 3
 
@@ -94,13 +105,13 @@ def test_nodes_that_have_not_drifted_stay() -> None:
 
 
 def test_pods_that_are_waited_for_are_not_provided_for_in_advance() -> None:
-    """DIS-162: a drain waits for protected pods, so nothing is bought for them beforehand."""
+    """DIS-162: a drain waits for protected pods, so nothing is launched for them beforehand."""
     protected = on("a", 4, meta={"annotations": {labels.DO_NOT_DISRUPT: "true"}})
     host, behind = running("a", "m", conditions=drifted())
     behind = replaced(behind, spec=replaced(behind.spec, termination_grace_period="1h"))  # type: ignore[attr-defined]
     solution = decide(pool(), host, behind, protected)
     assert gone(solution) == ["a"]
-    assert bought(solution) == []
+    assert replacement_types(solution) == []
 
 
 def test_commands_of_a_pass_do_not_count_on_the_same_room() -> None:
@@ -108,7 +119,7 @@ def test_commands_of_a_pass_do_not_count_on_the_same_room() -> None:
     nodes = [running(name, "m", 3, conditions=drifted()) for name in "ab"]
     solution = decide(pool(), nodes, running("room", "m", 1, conditions=()))
     assert len(solution.commands) == 2
-    assert len(bought(solution)) == 1
+    assert len(replacement_types(solution)) == 1
 
 
 def test_pods_do_not_move_to_nodes_whose_turn_comes_next() -> None:
@@ -173,7 +184,7 @@ def test_a_node_of_a_static_pool_may_ask_to_stay() -> None:
 # -- 26.13 what has drifted ------------------------------------------------------------------------------------------------
 
 
-def bought_claim(own: dict[str, str] | None = None, age: timedelta = timedelta(0), **fields: object) -> NodeClaim:
+def launched_claim(own: dict[str, str] | None = None, age: timedelta = timedelta(0), **fields: object) -> NodeClaim:
     labelled = {labels.INSTANCE_TYPE: "m", labels.CAPACITY_TYPE: "on-demand", labels.ZONE: "z1", **(own or {})}
     made = claim("c", {"cpu": 4}, labels=labelled, conditions=LAUNCHED, **fields)  # type: ignore[arg-type]
     return replaced(made, metadata=replaced(made.metadata, creation_timestamp=NOW - age))  # type: ignore[return-value]
@@ -208,7 +219,7 @@ def test_a_claim_has_drifted_when_its_labels_break_a_requirement(
     requirement: NodeSelectorRequirementWithMinValues, own: dict[str, str], has_drifted: bool
 ) -> None:
     """DIS-S241 to DIS-S245, API-S234, API-S235: the labels must meet every requirement of the pool."""
-    assert reason(bought_claim(own), asking(requirement)) == ("RequirementsDrifted" if has_drifted else "")
+    assert reason(launched_claim(own), asking(requirement)) == ("RequirementsDrifted" if has_drifted else "")
 
 
 def stamped(obj: object, of: NodePool, version: str = nodepool_hash.NODE_POOL_HASH_VERSION) -> object:
@@ -231,51 +242,51 @@ TEMPLATE = {"expire_after": "720h"}
 )
 def test_a_claim_has_drifted_when_the_template_was_changed(changed: NodePool) -> None:
     """DIS-S246"""
-    old = stamped(bought_claim(), node_pool())
+    old = stamped(launched_claim(), node_pool())
     assert reason(old, stamped(changed, changed)) == "NodePoolDrifted"  # type: ignore[arg-type]
 
 
 def test_what_concerns_the_pool_alone_is_no_drift() -> None:
     """DIS-S247"""
     changed = replaced(pool("np", consolidate_after="1h"), spec=replaced(pool().spec, weight=10, limits={"cpu": "1"}))
-    old = stamped(bought_claim(), pool())
+    old = stamped(launched_claim(), pool())
     assert reason(old, stamped(changed, changed)) == ""  # type: ignore[arg-type]
 
 
 def test_hashes_of_different_versions_say_nothing() -> None:
     """DIS-S248"""
     changed = node_pool(labels={"x": "y"})
-    old = stamped(bought_claim(), node_pool(), "v0")
+    old = stamped(launched_claim(), node_pool(), "v0")
     assert reason(old, stamped(changed, changed)) == ""  # type: ignore[arg-type]
-    assert reason(bought_claim(), stamped(changed, changed)) == ""  # type: ignore[arg-type]
-    assert reason(stamped(bought_claim(), node_pool()), changed) == ""  # type: ignore[arg-type]
+    assert reason(launched_claim(), stamped(changed, changed)) == ""  # type: ignore[arg-type]
+    assert reason(stamped(launched_claim(), node_pool()), changed) == ""  # type: ignore[arg-type]
 
 
 def test_what_the_pool_says_counts_before_what_the_cloud_says() -> None:
     """DIS-S249"""
     changed = node_pool(labels={"x": "y"})
-    old = stamped(bought_claim(), node_pool())
+    old = stamped(launched_claim(), node_pool())
     assert reason(old, stamped(changed, changed), "AMIDrift") == "NodePoolDrifted"  # type: ignore[arg-type]
-    assert reason(bought_claim(), node_pool(), "AMIDrift") == "AMIDrift"
+    assert reason(launched_claim(), node_pool(), "AMIDrift") == "AMIDrift"
 
 
 @pytest.mark.parametrize(("minutes", "expected"), [(59, ""), (61, "InstanceTypeNotFound")])
 def test_a_type_that_is_not_sold_any_more_is_drift_after_an_hour(minutes: int, expected: str) -> None:
     """DIS-S250, DIS-033: a younger NodeClaim is not checked."""
-    old = bought_claim({labels.INSTANCE_TYPE: "retired"}, timedelta(minutes=minutes))
+    old = launched_claim({labels.INSTANCE_TYPE: "retired"}, timedelta(minutes=minutes))
     assert reason(old, node_pool()) == expected
-    assert reason(bought_claim(age=timedelta(days=1)), node_pool()) == ""
+    assert reason(launched_claim(age=timedelta(days=1)), node_pool()) == ""
 
 
 def test_a_type_that_is_not_sold_in_its_zone_any_more_is_drift() -> None:
     """DIS-345"""
-    assert reason(bought_claim({labels.ZONE: "z9"}, timedelta(hours=2)), node_pool()) == "InstanceTypeNotFound"
+    assert reason(launched_claim({labels.ZONE: "z9"}, timedelta(hours=2)), node_pool()) == "InstanceTypeNotFound"
 
 
 def test_a_reserved_node_may_have_become_an_on_demand_one() -> None:
     """DIS-345"""
     own = {labels.CAPACITY_TYPE: "reserved", labels.RESERVATION_ID: "r-1"}
-    assert reason(bought_claim(own, timedelta(hours=2)), node_pool()) == ""
+    assert reason(launched_claim(own, timedelta(hours=2)), node_pool()) == ""
 
 
 def test_what_has_not_launched_has_not_drifted() -> None:

@@ -19,7 +19,7 @@ from karpenter.scheduling.scheduling_passes import SchedulingPasses
 from karpenter.scheduling.whatif import rescheduling
 from support.applied_commands import QUIET, USUAL, with_budget
 from support.builders import indexes, node_pool, pod, pool_taint, snapshot
-from support.disruption_cases import KINDS, ON_DEMAND, bought, on, pool, running
+from support.disruption_cases import KINDS, ON_DEMAND, on, pool, replacement_types, running
 
 _HASTY = replace(USUAL, consolidation=replace(LEAN_CONSOLIDATION, minimum_saving_ratio=0.01))
 
@@ -42,7 +42,7 @@ def test_a_node_that_loses_pods_of_one_kind_is_replaced_by_what_the_others_need(
         solution = decide_disruption(problem, types, memory)
         expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
         assert disruption_solution_bytes(problem, solution) == expected
-        replacements.append(tuple(bought(solution)))
+        replacements.append(tuple(replacement_types(solution)))
     assert len(set(replacements)) > 1
 
 
@@ -55,7 +55,7 @@ def test_a_pod_that_requests_something_else_than_before_is_read_anew() -> None:
         solution = decide_disruption(problem, types, memory)
         expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
         assert disruption_solution_bytes(problem, solution) == expected
-        replacements += bought(solution)
+        replacements += replacement_types(solution)
     assert replacements == ["s", "m", "s"]
 
 
@@ -67,7 +67,7 @@ def test_a_node_that_was_too_expensive_to_replace_is_replaced_once_it_has_fewer_
         solution = decide_disruption(problem, types, memory)
         expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
         assert disruption_solution_bytes(problem, solution) == expected
-        replacements.append(bought(solution))
+        replacements.append(replacement_types(solution))
     assert replacements == [[], ["s"], []]
 
 
@@ -80,7 +80,7 @@ def test_a_soft_taint_that_comes_and_goes_is_tolerated_while_it_is_there() -> No
         solution = decide_disruption(problem, types, memory)
         expected = disruption_solution_bytes(problem, decide_disruption(problem, types))
         assert disruption_solution_bytes(problem, solution) == expected
-        assert bought(solution) == ["s"]
+        assert replacement_types(solution) == ["s"]
 
 
 def test_a_replacement_that_was_too_expensive_is_not_planned_again_when_room_elsewhere_changes(

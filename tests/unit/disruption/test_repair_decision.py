@@ -20,7 +20,18 @@ from karpenter.model import conditions, labels
 from karpenter.model.repair_policies import RepairAction, RepairPolicy, repair_policies
 from support.applied_commands import QUIET
 from support.builders import NOW, budget, node_pool, pool_taint, replaced, snapshot, taint, wanted
-from support.disruption_cases import bought, claimed, decide, drifted, gone, on, pool, running, why, with_annotation
+from support.disruption_cases import (
+    claimed,
+    decide,
+    drifted,
+    gone,
+    on,
+    pool,
+    replacement_types,
+    running,
+    why,
+    with_annotation,
+)
 
 MINUTE = timedelta(minutes=1)
 READY = RepairPolicy("Ready", "False", 10 * MINUTE)
@@ -76,7 +87,7 @@ def test_one_of_five_is_replaced_first() -> None:
     (command,) = solution.commands
     assert (command.reason, command.decision) == (DisruptionReason.UNHEALTHY, Decision.REPLACE)
     assert gone(solution) == ["a"]
-    assert bought(solution) == ["m"]
+    assert replacement_types(solution) == ["m"]
     assert solution.eligible_nodes[DisruptionReason.UNHEALTHY] == 1
 
 
@@ -266,7 +277,7 @@ def test_a_static_pool_needs_a_slot_for_the_replacement(limits: dict[str, str], 
     """K15-233"""
     static = node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", "on-demand")], replicas=5, limits=limits)
     solution = repaired(static, healthy(), sick(running("a", "m", 4)))
-    assert len(bought(solution)) == len(gone(solution)) == repairs
+    assert len(replacement_types(solution)) == len(gone(solution)) == repairs
     if not repairs:
         assert "Static NodePool is at its node limit and cannot stage a replacement" in why(solution, "a")
 

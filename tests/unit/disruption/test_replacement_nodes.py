@@ -12,7 +12,7 @@ from karpenter.api.meta import Wire
 from karpenter.disruption.decide.disruption_problem import DisruptionSolution
 from karpenter.model import labels
 from support.builders import wanted
-from support.disruption_cases import CPUS, bought, decide, gone, pool, running, with_annotation
+from support.disruption_cases import CPUS, decide, gone, pool, replacement_types, running, with_annotation
 from support.examples import examples
 
 #: Type, zone, and the CPU of each pod.
@@ -50,7 +50,7 @@ def price_after(cluster: Sequence[_Node], solution: DisruptionSolution) -> float
     """USD per hour of the nodes that stay and of those that are launched."""
     removed = set(gone(solution))
     stay = sum(PRICES[kind] for number, (kind, *_) in enumerate(cluster) if f"n{number}" not in removed)
-    return stay + sum(PRICES[name] for name in bought(solution))
+    return stay + sum(PRICES[name] for name in replacement_types(solution))
 
 
 def launched_again(solution: DisruptionSolution) -> list[str]:
@@ -85,7 +85,7 @@ def test_two_large_nodes_go_and_the_small_one_stays(large: str, least_types: int
     """DIS-212: another small node for all three would restart the pods of the small one, too."""
     cluster = [(large, "z1", (0.5,)), (large, "z1", (0.5,)), ("s", "z1", (0.5,))]
     solution = decided(cluster, least_types)
-    assert (gone(solution), bought(solution)) == (["n0", "n1"], [])
+    assert (gone(solution), replacement_types(solution)) == (["n0", "n1"], [])
 
 
 @pytest.mark.parametrize("least_types", [1, 2])
@@ -93,4 +93,4 @@ def test_a_node_like_a_removed_one_may_save_another(least_types: int) -> None:
     """DIS-212 Beyond: no pod leaves a small node that stays, so keeping both takes a third one for the pod of the large node."""
     cluster = [("s", "z1", (1.0, 0.5)), ("l", "z1", (1.0,)), ("s", "z2", (1.0, 0.5))]
     solution = decided(cluster, least_types)
-    assert (len(gone(solution)), gone(solution)[-1], bought(solution)) == (2, "n1", ["s"])
+    assert (len(gone(solution)), gone(solution)[-1], replacement_types(solution)) == (2, "n1", ["s"])

@@ -14,7 +14,7 @@ from karpenter.model import labels
 from karpenter.model.requirements import Requirements, requirement, requirements_from_labels
 from support.applied_commands import QUIET
 from support.builders import expr, flatten, snapshot, term, wanted
-from support.disruption_cases import CPUS, bought, decide, gone, on, pool, running
+from support.disruption_cases import CPUS, decide, gone, on, pool, replacement_types, running
 from support.instance_types import shape
 from support.volume_builders import pv, pvc, using
 
@@ -62,7 +62,7 @@ def test_a_reserved_node_becomes_a_smaller_reservation_only() -> None:
     """DIS-S144, DIS-193"""
     host, behind, *pods = running("a", "l", 1, capacity_type="reserved")
     smaller = decided([sold("l", 4.0, "r-1"), sold("s", 1.0, "r-2")], host, behind, pods)
-    assert bought(smaller) == ["s"]
+    assert replacement_types(smaller) == ["s"]
     assert gone(decided([sold("l", 4.0, "r-1"), sold("s", 1.0)], host, behind, pods)) == []
 
 
@@ -72,4 +72,4 @@ def test_a_volume_on_the_node_itself_dies_with_it() -> None:
     disk = pv("disk", here, local=PersistentVolumeSource())
     pods = on("a", 1, volumes=using("data"))
     solution = decide(pool(), running("a", "l"), pods, disk, pvc("data", "disk"))
-    assert bought(solution) == ["s"]
+    assert replacement_types(solution) == ["s"]

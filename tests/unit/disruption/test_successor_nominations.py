@@ -115,7 +115,7 @@ def test_a_successor_with_a_planned_node_is_nominated_there() -> None:
 @pytest.mark.parametrize("seed", series([2, 5, 6], 2))
 @in_virtual_time
 async def test_what_was_packed_together_stays_packed_together(cluster: VirtualCluster, seed: int) -> None:
-    """Nothing is bought for pods that were moved, although the scheduler spreads. Without promises it is, for these seeds."""
+    """Nothing is launched for pods that were moved, although the scheduler spreads. Without promises it is, for these seeds."""
     numbers = random.Random(seed)
     await begin(cluster, *(deployment(f"w{n}", 8, f"{numbers.randrange(200, 1500, 50)}m") for n in range(10)))
     await asyncio.sleep(300)

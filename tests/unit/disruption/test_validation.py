@@ -36,7 +36,7 @@ def candidates(seen: ClusterSnapshot, *names: str) -> tuple[Candidate, ...]:
     return tuple(Candidate(views[name], "np", views[name].pods, 1.0, 2.0) for name in names)
 
 
-def bought(name: str, *types: str) -> NewNodeClaim:
+def new_claim(name: str, *types: str) -> NewNodeClaim:
     return NewNodeClaim(claim(name), "np", types, STD[0].offerings[0], ())
 
 
@@ -82,13 +82,13 @@ def test_what_is_not_chosen_again_is_refused(blocked: tuple[str, ...], refusal: 
     ],
     ids=["wider", "DIS-S184", "expected-none", "DIS-S185", "two", "two-alike"],
 )
-def test_what_was_to_be_bought_must_still_be_what_would_be(
+def test_what_was_to_be_launched_must_still_be_what_would_be(
     then: tuple[tuple[str, ...], ...], now: tuple[tuple[str, ...], ...], stands: bool
 ) -> None:
     """DIS-272, DIS-S184, DIS-S185"""
     seen = three_nodes()
-    chosen = move(seen, "a", to=tuple(bought(f"r{number}", *types) for number, types in enumerate(then)))
-    again = move(seen, "a", to=tuple(bought(f"s{number}", *types) for number, types in enumerate(now)))
+    chosen = move(seen, "a", to=tuple(new_claim(f"r{number}", *types) for number, types in enumerate(then)))
+    again = move(seen, "a", to=tuple(new_claim(f"s{number}", *types) for number, types in enumerate(now)))
     actual = validate_command(chosen, [again], ())
     assert (actual is again) is stands
     assert stands or actual is ValidationFailure.SCHEDULING
@@ -130,10 +130,10 @@ def test_failed_validations_of_empty_nodes_count_churn_only_where_none_is_left(
     assert empty_validation_failures(pending, validated, churned) == failures
 
 
-def test_while_a_command_waits_its_nodes_are_leaving_and_what_it_buys_is_coming() -> None:
+def test_while_a_command_waits_its_nodes_are_leaving_and_what_it_launches_is_coming() -> None:
     seen = three_nodes()
     chosen = replace(
-        move(seen, "a", to=(replace(bought("r0", "small"), pods=seen.nodes[0].pods),)),
+        move(seen, "a", to=(replace(new_claim("r0", "small"), pods=seen.nodes[0].pods),)),
         placed_on_existing=(PlacedPods("claim-b", "b", seen.nodes[2].pods),),
     )
     cluster_snapshot = with_started_commands(seen, [chosen])

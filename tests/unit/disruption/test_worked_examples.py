@@ -20,7 +20,6 @@ from support.disruption_cases import (
     ANY,
     KINDS,
     ON_DEMAND,
-    bought,
     claimed,
     decide,
     drifted,
@@ -28,6 +27,7 @@ from support.disruption_cases import (
     kind,
     on,
     pool,
+    replacement_types,
     running,
     sold,
     verdict,
@@ -143,8 +143,8 @@ def test_a_node_may_be_replaced_by_its_own_type_where_that_is_strictly_cheaper()
     cheaper: InstanceType = kind("m", 4, [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 1.0)])
     equal = kind("m", 4, [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 2.0)])
     in_z2 = pool(requirements=[ON_DEMAND, wanted(labels.ZONE, "In", "z2")])
-    assert bought(decide(in_z2, running("a", "m", 4), types=(cheaper,))) == ["m"]
-    assert bought(decide(in_z2, running("a", "m", 4), types=(equal,))) == []
+    assert replacement_types(decide(in_z2, running("a", "m", 4), types=(cheaper,))) == ["m"]
+    assert replacement_types(decide(in_z2, running("a", "m", 4), types=(equal,))) == []
 
 
 def test_two_spot_nodes_become_one_without_fifteen_types_to_choose_from() -> None:

@@ -121,7 +121,7 @@ def recorder(cluster: VirtualCluster) -> HistoryRecorder:
 
 
 async def _recorded(cluster: VirtualCluster, settings: Settings) -> HistoryRecorder:
-    """A controller that bought a node."""
+    """A controller that launched a node."""
     await cluster.node_class()
     await cluster.pool()
     cluster.simulated()
@@ -141,9 +141,9 @@ async def test_a_running_controller_records_launches_samples_and_interruptions(
     cluster: VirtualCluster, tmp_path: Path
 ) -> None:
     history = await _recorded(cluster, kept(tmp_path))
-    (bought,) = history.store.decisions(LONG_AGO, 10)
-    assert (bought.kind, bought.reason) == ("launch", "np")
-    (facts,) = bought.after
+    (launched,) = history.store.decisions(LONG_AGO, 10)
+    assert (launched.kind, launched.reason) == ("launch", "np")
+    (facts,) = launched.after
     assert facts.instance_type
     assert facts.price_per_hour
     name = facts.name
@@ -166,10 +166,10 @@ async def test_after_a_restart_launches_keep_nodes_that_went_and_open_commands_a
     """While no controller runs, nodes go and commands are lost with the process that ran them."""
     history = await _recorded(cluster, kept(tmp_path))
     await cluster.stop()
-    (bought,) = history.store.decisions(LONG_AGO, 10)
-    both = replace(bought, after=(*bought.after, NodeFacts("went", "np", "m", price_per_hour=2.0)))
-    command = DecisionRecord("cmd", bought.at, "disruption", "Empty", "-1 node (empty)", "under way")
-    lost = DecisionRecord("launch-lost", bought.at, "launch", "np", "+1 node (launching)", "under way")
+    (launched,) = history.store.decisions(LONG_AGO, 10)
+    both = replace(launched, after=(*launched.after, NodeFacts("went", "np", "m", price_per_hour=2.0)))
+    command = DecisionRecord("cmd", launched.at, "disruption", "Empty", "-1 node (empty)", "under way")
+    lost = DecisionRecord("launch-lost", launched.at, "launch", "np", "+1 node (launching)", "under way")
     history.store.add_decisions([both, command, lost])
     await cluster.start(kept(tmp_path))
     for _ in range(5):

@@ -112,7 +112,7 @@ def test_parts_are_integrated_by_their_dimension_and_unused_capacity_stands_apar
     ],
     ids=["succeeded", "failed", "under way", "price unknown", "dearer than planned", "credited for a day at most"],
 )
-def test_a_decision_saves_what_was_really_bought(
+def test_a_decision_saves_what_was_really_launched(
     fields: dict[str, object], per_hour: float | None, saved: float
 ) -> None:
     (row,) = ledger(sample(0, 6.0), **fields).decisions
@@ -222,7 +222,7 @@ def test_the_price_splits_by_a_label_and_unused_capacity_has_a_reason() -> None:
     assert 0.0 < unused.price_per_hour < 2.0
 
 
-def test_classic_packing_buys_the_pods_of_the_cluster_anew() -> None:
+def test_classic_packing_packs_the_pods_of_the_cluster_anew() -> None:
     given = console_input(pool(), running("n", "m", 1))
     assert classic_price_per_hour(given) == 1.0, "one small pod needs the smallest type"
     assert classic_price_per_hour(console_input(pool())) is None

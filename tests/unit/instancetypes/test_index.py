@@ -263,7 +263,7 @@ def test_the_entry_that_sells_an_offering_is_found_by_name() -> None:
 
 
 def test_an_offering_that_is_unavailable_adds_no_value() -> None:
-    """SCH-360 Beyond: the only zone of the type cannot be bought."""
+    """SCH-360 Beyond: the only zone of the type cannot be launched."""
     sold = Offering(Requirements((label_in(labels.ZONE, "z1"), label_in(labels.CAPACITY_TYPE, "spot"))), 1.0, False)
     types = [with_zones(InstanceType("t0", Requirements(), {"cpu": 1000}, {}, (sold,)))]
     wanted = Requirements((Requirement(labels.ZONE, True, min_values=4),))

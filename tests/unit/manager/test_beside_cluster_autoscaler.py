@@ -1,4 +1,4 @@
-"""Cluster Autoscaler and this controller on one cluster: neither buys for a pod the other one buys for, nor touches its nodes."""
+"""Cluster Autoscaler and this controller on one cluster: neither serves a pod the other one serves, nor touches its nodes."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def other_class(cluster: VirtualCluster) -> None:
 
 @in_virtual_time
 async def test_no_pod_waits_for_the_claim_of_another_autoscaler(cluster: VirtualCluster) -> None:
-    """A pod was nominated to one for an hour while nothing was bought."""
+    """A pod was nominated to one for an hour while nothing was launched."""
     await cluster.node_class()
     await cluster.pool(disruption=NEVER)
     await cluster.claim("foreign", pool="np", requests={"cpu": "4"}, node_class_ref=OTHER_CLASS)

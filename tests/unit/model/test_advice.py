@@ -68,7 +68,7 @@ def test_a_limit_below_zero_is_reported() -> None:
     """API-027 (Beyond)"""
     actual = advice({"spec.limits": {"cpu": "-1", "memory": -5, "nodes": 3}})
     assert set(actual) == {"spec.limits.cpu", "spec.limits.memory"}
-    assert "never buys anything" in actual["spec.limits.cpu"]
+    assert "never launches anything" in actual["spec.limits.cpu"]
 
 
 def test_an_empty_list_of_reasons_counts_as_all_and_is_reported() -> None:

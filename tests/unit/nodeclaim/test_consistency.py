@@ -18,12 +18,12 @@ from support.builders import claim as built_claim
 from support.virtual_cluster import VirtualCluster, in_virtual_time, startup
 
 TYPE = "ConsistentStateFound"
-BOUGHT = {"cpu": "16", "memory": "128Gi", "pods": "10"}
+LAUNCHED = {"cpu": "16", "memory": "128Gi", "pods": "10"}
 
 
 async def up(cluster: VirtualCluster, shown: Mapping[str, str] = {}, **spec: Any) -> None:
     """A running controller and an instance launched as 16 cpu, 128Gi and 10 pods whose Node shows this instead."""
-    cluster.cloud.capacity = dict(BOUGHT)
+    cluster.cloud.capacity = dict(LAUNCHED)
     await cluster.start()
     await cluster.claim(**{"requests": {"cpu": "1", "memory": "1Gi", "pods": "1"}, **spec})
     await asyncio.sleep(0.1)
@@ -36,7 +36,7 @@ async def found(cluster: VirtualCluster) -> tuple[str, str]:
 
 
 @in_virtual_time
-async def test_a_node_that_is_what_was_bought_is_found_consistent_at_initialisation(cluster: VirtualCluster) -> None:
+async def test_a_node_that_is_what_was_launched_is_found_consistent_at_initialisation(cluster: VirtualCluster) -> None:
     """OPS-L41, OPS-085 Beyond: not before there was anything to compare."""
     await cluster.start()
     await cluster.claim(requests={"cpu": "1"})
@@ -67,7 +67,7 @@ async def test_a_node_is_compared_again_every_ten_minutes_and_not_sooner(cluster
     """OPS-085"""
     await up(cluster, {"memory": "64Gi"})
     started = cluster.elapsed
-    better = {"status": {"capacity": BOUGHT}}
+    better = {"status": {"capacity": LAUNCHED}}
     await cluster.kube.patch(kinds.NODE, "node-c", better, subresource="status")
     await asyncio.sleep(9 * 60)
     assert await found(cluster) == ("False", "ConsistencyCheckFailed")

@@ -132,7 +132,7 @@ async def test_an_edit_that_makes_no_sense_is_put_right(cluster: VirtualCluster,
     await asyncio.sleep(180)
     assert identity(await cluster.get_claim(), await cluster.get_node()) == before
     assert len(cluster.writes()) == written
-    assert len(cluster.cloud.bought) == len(cluster.cloud.instances) == 1
+    assert len(cluster.cloud.launched) == len(cluster.cloud.instances) == 1
     assert bugs(cluster) == []
 
 
@@ -149,7 +149,7 @@ async def test_an_edit_made_while_no_controller_runs_is_repaired_by_the_next_pro
     await cluster.start()
     await asyncio.sleep(5)
     assert identity(await cluster.get_claim(), await cluster.get_node()) == before
-    assert len(cluster.cloud.bought) == len(cluster.cloud.instances) == 1
+    assert len(cluster.cloud.launched) == len(cluster.cloud.instances) == 1
     assert bugs(cluster) == []
 
 
@@ -274,7 +274,7 @@ async def test_a_launched_claim_that_lost_its_provider_id_gets_it_again(
     claim = await cluster.get_claim()
     assert claim.status.provider_id == provider_id
     assert conditions.is_true(claim.status.conditions, "Launched")
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
     await cluster.join()
     await asyncio.sleep(1)
     assert conditions.is_true((await cluster.get_claim()).status.conditions, "Ready")
@@ -301,7 +301,7 @@ async def test_a_launched_claim_with_a_wrong_instance_is_given_up_and_its_own_co
 
 @in_virtual_time
 async def test_a_claim_that_got_anothers_provider_id_before_registering_finds_its_own(cluster: VirtualCluster) -> None:
-    """Two claims, one provider ID: the Node says whose it is, the cloud what the other one bought."""
+    """Two claims, one provider ID: the Node says whose it is, the cloud what the other one launched."""
     await up(cluster)
     await cluster.claim("d")
     await asyncio.sleep(1)

@@ -31,7 +31,7 @@ async def test_a_new_claim_gets_its_finalizer_then_its_instance(cluster: Virtual
     await launched(cluster, metadata={"labels": {"mine": "yes"}, "annotations": {"from": "user"}})
     claim = await cluster.get_claim()
     assert claim.metadata.finalizers == (labels.TERMINATION_FINALIZER,)
-    assert claim.status.provider_id == cluster.cloud.bought[0]
+    assert claim.status.provider_id == cluster.cloud.launched[0]
     assert claim.status.image_id == "image-1"
     assert claim.status.capacity["cpu"] == "4"
     assert claim.status.allocatable["memory"]
@@ -54,7 +54,7 @@ async def test_a_new_claim_gets_its_finalizer_then_its_instance(cluster: Virtual
 
 @in_virtual_time
 async def test_a_launch_is_counted_once_by_instance_type(cluster: VirtualCluster) -> None:
-    """OPS-810: a counter with the instance type, from which a timeline of purchases can be drawn."""
+    """OPS-810: a counter with the instance type, from which a timeline of launches can be drawn."""
     await launched(cluster, pool="np")
     await asyncio.sleep(600)
     counted = Scrape(render_sync(cluster.manager.metrics.registry))
@@ -130,14 +130,14 @@ async def test_a_claim_without_a_pool_lives_like_any_other(cluster: VirtualClust
     ids=["OPS-L3-class-not-ready", "OPS-014-no-capacity"],
 )
 @in_virtual_time
-async def test_a_claim_that_cannot_be_bought_goes_without_back_off(
+async def test_a_claim_that_cannot_be_launched_goes_without_back_off(
     cluster: VirtualCluster, error: ProviderError, event: str, reason: str
 ) -> None:
     """OPS-L3, OPS-014, OPS-015, OPS-017, OPS-506, OPS-546, DIS-363, DIS-364, API-S092: the claim is deleted."""
     cluster.cloud.refuse("create", error)
     await launched(cluster)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
-    assert cluster.cloud.bought == []
+    assert cluster.cloud.launched == []
     warnings = [
         stored_event for stored_event in await cluster.events(about="NodeClaim") if stored_event.type == "Warning"
     ]
@@ -175,7 +175,7 @@ async def test_a_refused_launch_shows_the_clouds_reason_and_is_tried_again(clust
     assert (status, reason, message) == ("Unknown", "CustomReason", "instance creation failed")
     assert cluster.lines("Reconciler error")[0]["controller"] == "nodeclaim.lifecycle"
     await asyncio.sleep(2)
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
 
 
 @in_virtual_time

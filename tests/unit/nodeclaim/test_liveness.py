@@ -54,7 +54,7 @@ async def test_the_time_to_register_begins_with_the_launch(cluster: VirtualClust
     cluster.cloud.refuse("create", *(ProviderError("not yet") for _ in range(8)))
     await cluster.start()
     await cluster.claim()
-    while not cluster.cloud.bought:
+    while not cluster.cloud.launched:
         await asyncio.sleep(1)
     assert cluster.elapsed > 120
     at = cluster.elapsed
@@ -220,7 +220,7 @@ async def test_a_refused_write_costs_nothing_but_time(
     await asyncio.sleep(30)
     claim = await cluster.get_claim()
     assert all(condition.status == "True" for condition in claim.status.conditions)
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
 
 
 @in_virtual_time
@@ -260,7 +260,7 @@ async def test_another_controllers_condition_is_not_overwritten(cluster: Virtual
     meddled = []
 
     def meddle(write: object) -> None:
-        if str(write) == "patch NodeClaim" and not meddled and cluster.cloud.bought:
+        if str(write) == "patch NodeClaim" and not meddled and cluster.cloud.launched:
             meddled.append(write)
             server = cluster.server
             resource = server.resource("karpenter.sh", "v1", "nodeclaims")
@@ -289,20 +289,20 @@ async def test_a_claim_of_the_same_name_gets_an_instance_of_its_own(cluster: Vir
     await asyncio.sleep(10)
     await cluster.claim()
     await asyncio.sleep(1)
-    first, second = cluster.cloud.bought
+    first, second = cluster.cloud.launched
     assert first != second
     assert (await cluster.get_claim()).status.provider_id == second
 
 
 @in_virtual_time
 async def test_an_expired_claim_is_not_launched_first(cluster: VirtualCluster) -> None:
-    """DIS-360: a controller that was away for long buys nothing for a claim whose time is over."""
+    """DIS-360: a controller that was away for long launches nothing for a claim whose time is over."""
     await cluster.claim(expire_after="30s")
     await asyncio.sleep(60)
     await cluster.start()
     await asyncio.sleep(5)
     assert not await cluster.has(kinds.NODE_CLAIM, "c")
-    assert cluster.cloud.bought == []
+    assert cluster.cloud.launched == []
 
 
 @in_virtual_time

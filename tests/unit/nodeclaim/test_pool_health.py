@@ -53,7 +53,7 @@ async def generation(cluster: VirtualCluster) -> int:
 
 
 @in_virtual_time
-async def test_a_pool_nothing_was_bought_for_is_neither_healthy_nor_ill(cluster: VirtualCluster) -> None:
+async def test_a_pool_nothing_was_launched_for_is_neither_healthy_nor_ill(cluster: VirtualCluster) -> None:
     """OPS-L45, API-652: and the condition has no part in Ready (OPS-064, API-655)."""
     await start_with_pool(cluster)
     assert await cluster.pool_condition(TYPE) == UNKNOWN

@@ -88,7 +88,7 @@ async def test_more_creates_hang_than_there_are_workers_and_the_rest_goes_on_wit
 
 
 @in_virtual_time
-async def test_a_create_whose_answer_is_lost_buys_one_instance(cluster: VirtualCluster) -> None:
+async def test_a_create_whose_answer_is_lost_launches_one_instance(cluster: VirtualCluster) -> None:
     """OPS-211: asked again, the cloud knows the claim."""
     cluster.cloud.hangs.add(("created", "c"))
     await cluster.start()
@@ -98,7 +98,7 @@ async def test_a_create_whose_answer_is_lost_buys_one_instance(cluster: VirtualC
     assert not await launched(cluster, "c")
     cluster.cloud.hangs.clear()
     await until(lambda: launched(cluster, "c"), 70, 1)
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
 
 
 @in_virtual_time

@@ -1,4 +1,4 @@
-"""A tight plan on a busy control plane: the pods are bound where they were planned, and nothing is bought for them twice.
+"""A tight plan on a busy control plane: the pods are bound where they were planned, and no second node is launched for them.
 
 On a busy computer everything comes late: answers to writes, what watches tell, and bindings. The scheduler of these tests gets
 events of pods and of nodes at different times, binds one pod after the other, and takes the nomination from a pod that finds no
@@ -28,7 +28,7 @@ from support.instance_types import offering, shape
 from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 PODS = 1_000
-#: Of a thousand pods so many may be bought for again.
+#: Of a thousand pods so many may get another node.
 STRAYS_PER_THOUSAND = 1
 _TYPES = tuple(
     shape(f"c{cpu}", {"cpu": cpu, "memory": f"{4 * cpu}Gi", "pods": 110}, [offering("on-demand", "z1", 0.05 * cpu)])
@@ -97,7 +97,7 @@ class LateScheduler(KubeScheduler):
 async def misplaced_pods(
     cluster: VirtualCluster, seed: int, longest_seconds: float, settings: Settings | None = None
 ) -> tuple[int, int]:
-    """A thousand pods of five sizes come at once: how many are not bound where they were planned, and are bought for again."""
+    """A thousand pods of five sizes come at once: how many are not bound where they were planned, and get another node."""
     random = Random(seed)
     delays = [RegistrationRule(delay=f"{random.randint(2, 20)}s", count=1) for _ in range(400)]
     cluster.simulated(_TYPES, Faults(registration=tuple(delays)))
@@ -116,8 +116,8 @@ async def misplaced_pods(
     claims = {claim.metadata.name: claim.status.node_name for claim in await cluster.all(kinds.NODE_CLAIM)}
     bound = {pod.metadata.uid: pod.spec.node_name for pod in await cluster.all(kinds.POD)}
     elsewhere = sum(bound[uid] != claims[claim] for uid, claim in planned.items())
-    bought_for = sum(int(str(line["pods"])) for line in cluster.lines("computed new nodeclaim(s) to fit pod(s)"))
-    return elsewhere, bought_for - PODS
+    planned_again = sum(int(str(line["pods"])) for line in cluster.lines("computed new nodeclaim(s) to fit pod(s)"))
+    return elsewhere, planned_again - PODS
 
 
 async def _is_planned(cluster: VirtualCluster) -> bool:
@@ -130,20 +130,20 @@ async def _all_bound(cluster: VirtualCluster) -> bool:
 
 
 @in_virtual_time
-async def test_on_a_busy_control_plane_one_pod_in_a_thousand_is_bought_for_again_at_most(
+async def test_on_a_busy_control_plane_one_pod_in_a_thousand_gets_another_node_at_most(
     cluster: VirtualCluster,
 ) -> None:
     """Pods without a nomination use what is left over on open nodes, which may be what another one needed."""
-    elsewhere, bought_again = await misplaced_pods(cluster, 0, 0.01)
-    assert bought_again <= PODS * STRAYS_PER_THOUSAND / 1_000
+    elsewhere, planned_again = await misplaced_pods(cluster, 0, 0.01)
+    assert planned_again <= PODS * STRAYS_PER_THOUSAND / 1_000
     assert elsewhere <= PODS / 10
 
 
 @in_virtual_time
 async def test_without_nominations_many_are(cluster: VirtualCluster) -> None:
     """What the figure above is worth."""
-    _, bought_again = await misplaced_pods(cluster, 0, 0.01, Settings(nominate_pods=False))
-    assert bought_again > 10 * PODS * STRAYS_PER_THOUSAND / 1_000
+    _, planned_again = await misplaced_pods(cluster, 0, 0.01, Settings(nominate_pods=False))
+    assert planned_again > 10 * PODS * STRAYS_PER_THOUSAND / 1_000
 
 
 @pytest.mark.soak

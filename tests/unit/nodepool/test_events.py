@@ -234,14 +234,17 @@ async def test_advice_is_given_once_an_hour_and_anew_after_an_edit(cluster: Virt
     """API §2.2 Beyond"""
     events = await recorder(cluster)
     pool = node_pool()
-    findings = [Finding("spec.limits.cpu", "negative", "is negative; nothing will be bought"), Finding("", "x", "odd")]
+    findings = [
+        Finding("spec.limits.cpu", "negative", "is negative; nothing will be launched"),
+        Finding("", "x", "odd"),
+    ]
     for _ in range(3):
         events.publish(*advice_events(pool, findings))
     told = await cluster.events()
     assert {(event.type, event.reason, event.involved_object.kind) for event in told} == {
         ("Warning", "NodePoolAdvice", "NodePool")
     }
-    assert sorted(event.message for event in told) == ["odd", "spec.limits.cpu: is negative; nothing will be bought"]
+    assert sorted(event.message for event in told) == ["odd", "spec.limits.cpu: is negative; nothing will be launched"]
     edited = replaced(pool, metadata=replaced(pool.metadata, generation=2))
     events.publish(*advice_events(edited, findings))  # type: ignore[arg-type]
     assert len(await cluster.events()) == 4

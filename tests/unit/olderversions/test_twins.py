@@ -167,8 +167,8 @@ async def test_a_machine_has_a_claim_and_ends_with_it(cluster: VirtualCluster) -
 
 
 @in_virtual_time
-async def test_a_machine_with_an_instance_buys_no_second_one(cluster: VirtualCluster) -> None:
-    """API-A22: nodes of that age are not adopted, and not bought again."""
+async def test_a_machine_with_an_instance_launches_no_second_one(cluster: VirtualCluster) -> None:
+    """API-A22: nodes of that age are not adopted, and not launched again."""
     spec = {"machineTemplateRef": {"name": "shop"}, "requirements": []}
     await cluster.kube.create(MACHINE, OlderMachine(metadata=ObjectMeta(name="shop"), spec=spec))
     launched: JsonObject = {"status": {"providerID": "aws:///eu-west-1a/i-1"}}

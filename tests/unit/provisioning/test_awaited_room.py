@@ -46,7 +46,7 @@ async def test_a_pod_that_replaces_one_that_is_being_deleted_gets_no_node_of_its
 
 
 @in_virtual_time
-async def test_pods_that_found_their_room_long_ago_buy_no_node_for_those_of_the_next_roll_out(
+async def test_pods_that_found_their_room_long_ago_launch_no_node_for_those_of_the_next_roll_out(
     cluster: VirtualCluster,
 ) -> None:
     """No decision follows after the last pod was bound, so none reports that it no longer waits."""

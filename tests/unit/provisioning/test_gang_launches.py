@@ -37,7 +37,7 @@ def gangs_shown(cluster: VirtualCluster) -> tuple[float, float]:
 
 
 @in_virtual_time
-async def test_nothing_is_bought_before_the_last_pod_of_a_gang_exists(cluster: VirtualCluster) -> None:
+async def test_nothing_is_launched_before_the_last_pod_of_a_gang_exists(cluster: VirtualCluster) -> None:
     await start_with_pool(cluster, GANGS)
     await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 3))
     first, second, third = gang_pods("train", 3, LARGE)
@@ -49,9 +49,9 @@ async def test_nothing_is_bought_before_the_last_pod_of_a_gang_exists(cluster: V
     assert gangs_shown(cluster) == (0, 1)
     await cluster.waiting(third)
     await asyncio.sleep(30)
-    bought = await claims(cluster)
-    assert bought
-    assert {claim.metadata.annotations[labels.GANG] for claim in bought} == {"PodGroup default/train"}
+    launched = await claims(cluster)
+    assert launched
+    assert {claim.metadata.annotations[labels.GANG] for claim in launched} == {"PodGroup default/train"}
     assert gangs_shown(cluster) == (1, 0)
     for member in (first, second, third):
         await cluster.gone(member.metadata.name)
@@ -78,14 +78,14 @@ async def test_nodes_of_a_gang_that_cannot_start_are_removed_and_it_is_retried_a
     members = gang_pods("train", 3, LARGE)
     await cluster.waiting(*members)
     await asyncio.sleep(20)
-    bought = {claim.metadata.name for claim in await claims(cluster)}
-    assert bought
+    launched = {claim.metadata.name for claim in await claims(cluster)}
+    assert launched
     await cluster.gone(members[2].metadata.name)
     await asyncio.sleep(40)
-    assert {claim.metadata.name for claim in await claims(cluster)} == bought
+    assert {claim.metadata.name for claim in await claims(cluster)} == launched
     await asyncio.sleep(60)
     assert [claim for claim in await claims(cluster) if claim.metadata.deletion_timestamp is None] == []
-    assert {event.involved_object.name for event in await cluster.events("GangIncomplete")} == bought
+    assert {event.involved_object.name for event in await cluster.events("GangIncomplete")} == launched
     await cluster.waiting(pod("train-new", LARGE, scheduling_group=members[2].spec.scheduling_group))
     await asyncio.sleep(60)
     assert [claim for claim in await claims(cluster) if claim.metadata.deletion_timestamp is None]
@@ -113,7 +113,7 @@ def sell_at_most(
 
 
 @in_virtual_time
-async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(cluster: VirtualCluster) -> None:
+async def test_nothing_half_launched_stays_when_capacity_runs_out_for_one_member(cluster: VirtualCluster) -> None:
     await start_with_pool(cluster, GANGS)
 
     async def sold_out(_pool: NodePool) -> tuple[InstanceType, ...]:
@@ -123,7 +123,7 @@ async def test_nothing_half_bought_stays_when_capacity_runs_out_for_one_member(c
     await cluster.kube.create(kinds.POD_GROUP, pod_group("train", 4))
     await cluster.waiting(*gang_pods("train", 4, {"cpu": "7"}))
     await asyncio.sleep(20)
-    assert len(await standing(cluster)) == len(cluster.cloud.bought) == 3, "the gang may still be completed"
+    assert len(await standing(cluster)) == len(cluster.cloud.launched) == 3, "the gang may still be completed"
     await asyncio.sleep(70)
     assert await standing(cluster) == []
 

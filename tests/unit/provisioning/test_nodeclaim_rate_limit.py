@@ -49,7 +49,7 @@ async def start_with_pool(cluster: VirtualCluster, per_minute: int) -> None:
     await cluster.start(Settings(claims_per_minute=per_minute))
 
 
-async def bought(cluster: VirtualCluster) -> int:
+async def launched(cluster: VirtualCluster) -> int:
     return len(await cluster.all(kinds.NODE_CLAIM))
 
 
@@ -60,7 +60,7 @@ async def test_claims_beyond_the_ceiling_are_created_when_the_minute_is_over(clu
     counts = []
     for _ in range(3):
         await asyncio.sleep(59)
-        counts.append(await bought(cluster))
+        counts.append(await launched(cluster))
     assert counts == [2, 4, 5]
 
 
@@ -81,7 +81,7 @@ async def test_a_ceiling_that_does_not_bind_says_nothing(cluster: VirtualCluster
     await start_with_pool(cluster, per_minute=5)
     await big_pods(cluster, 5)
     await asyncio.sleep(5)
-    assert await bought(cluster) == 5
+    assert await launched(cluster) == 5
     assert cluster.lines("nodeclaim creation ceiling reached") == []
 
 

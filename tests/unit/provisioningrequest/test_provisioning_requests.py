@@ -54,23 +54,23 @@ def consumer(name: str) -> Pod:
 
 
 @in_virtual_time
-async def test_all_nodes_of_an_atomic_request_are_bought_and_it_is_provisioned_when_they_are_ready(
+async def test_all_nodes_of_an_atomic_request_are_launched_and_it_is_provisioned_when_they_are_ready(
     cluster: VirtualCluster,
 ) -> None:
     cluster.simulated()
     await start_with_pool(cluster, GANGS)
     await ask(cluster, ATOMIC_SCALE_UP)
     await asyncio.sleep(5)
-    bought = await claims(cluster)
-    assert {claim.metadata.annotations[labels.GANG] for claim in bought} == {"ProvisioningRequest default/train"}
+    launched = await claims(cluster)
+    assert {claim.metadata.annotations[labels.GANG] for claim in launched} == {"ProvisioningRequest default/train"}
     assert await said(cluster, "Accepted") == ("True", "Accepted")
     await asyncio.sleep(120)
     assert await said(cluster, "Provisioned") == ("True", "CapacityIsProvisioned")
-    assert len(await claims(cluster)) == len(bought)
+    assert len(await claims(cluster)) == len(launched)
 
 
 @in_virtual_time
-async def test_nothing_is_bought_for_an_atomic_request_that_limits_cannot_hold_and_it_fails_when_it_is_no_longer_valid(
+async def test_nothing_is_launched_for_an_atomic_request_that_limits_cannot_hold_and_it_fails_when_it_is_no_longer_valid(
     cluster: VirtualCluster,
 ) -> None:
     cluster.simulated()
@@ -85,7 +85,7 @@ async def test_nothing_is_bought_for_an_atomic_request_that_limits_cannot_hold_a
 
 
 @in_virtual_time
-async def test_nothing_is_bought_to_check_capacity_and_room_that_there_is_makes_it_provisioned(
+async def test_nothing_is_launched_to_check_capacity_and_room_that_there_is_makes_it_provisioned(
     cluster: VirtualCluster,
 ) -> None:
     cluster.simulated()
@@ -115,14 +115,14 @@ async def test_pods_that_consume_a_request_take_its_room_and_end_the_booking(clu
     await start_with_pool(cluster, GANGS)
     await ask(cluster, ATOMIC_SCALE_UP)
     await asyncio.sleep(120)
-    bought = {claim.metadata.name for claim in await claims(cluster)}
+    launched = {claim.metadata.name for claim in await claims(cluster)}
     assert await said(cluster, "Provisioned") == ("True", "CapacityIsProvisioned")
     for number in range(3):
         made = consumer(f"train-{number}")
         bare = msgspec.structs.replace(made.metadata, uid="", creation_timestamp=None)
         await cluster.kube.create(kinds.POD, msgspec.structs.replace(made, metadata=bare, status=type(made.status)()))
     await asyncio.sleep(60)
-    assert {claim.metadata.name for claim in await claims(cluster)} == bought
+    assert {claim.metadata.name for claim in await claims(cluster)} == launched
     assert await said(cluster, "BookingExpired") == ("True", "CapacityBookingConsumed")
     assert all(each.spec.node_name for each in await cluster.all(kinds.POD))
 

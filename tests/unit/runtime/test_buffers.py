@@ -66,14 +66,14 @@ async def claim_names(cluster: VirtualCluster) -> list[str]:
 
 async def joined(cluster: VirtualCluster) -> list[str]:
     """Let the instance of every claim join; the names of the claims."""
-    await until(lambda: _bought(cluster))
+    await until(lambda: _launched(cluster))
     names = await claim_names(cluster)
     for name in names:
         await cluster.join(name)
     return names
 
 
-async def _bought(cluster: VirtualCluster) -> bool:
+async def _launched(cluster: VirtualCluster) -> bool:
     result = await cluster.all(kinds.NODE_CLAIM)
     return bool(result) and all(claim.status.provider_id for claim in result)
 
@@ -83,7 +83,7 @@ async def _fits(cluster: VirtualCluster) -> bool:
 
 
 @in_virtual_time
-async def test_room_is_bought_and_then_reported_in_the_status(cluster: VirtualCluster) -> None:
+async def test_room_is_launched_and_then_reported_in_the_status(cluster: VirtualCluster) -> None:
     """S-230, SCH-723, SCH-740.
 
     API-187, 192: the status names template, generation and replicas, and the condition Provisioning follows.
@@ -92,7 +92,7 @@ async def test_room_is_bought_and_then_reported_in_the_status(cluster: VirtualCl
     await begin(cluster)
     await pod_template(cluster)
     await buffer(cluster, replicas=2)
-    await until(lambda: _bought(cluster))
+    await until(lambda: _launched(cluster))
     await asyncio.sleep(1)
     assert await condition(cluster, "ReadyForProvisioning") == ("True", "Resolved", "")
     actual = await status(cluster)
@@ -103,9 +103,9 @@ async def test_room_is_bought_and_then_reported_in_the_status(cluster: VirtualCl
     await joined(cluster)
     await until(lambda: _fits(cluster), 120)
     assert (await condition(cluster, "Provisioning"))[2] == "All 2 virtual pods fit on existing capacity"
-    bought = await claim_names(cluster)
+    launched = await claim_names(cluster)
     await asyncio.sleep(600)
-    assert await claim_names(cluster) == bought
+    assert await claim_names(cluster) == launched
 
 
 @in_virtual_time
@@ -153,7 +153,7 @@ async def test_virtual_pods_get_no_events(cluster: VirtualCluster) -> None:
     await pod_template(cluster, "small")
     await buffer(cluster, replicas=2)
     await buffer(cluster, "c", replicas=1, pod_template_ref=PodTemplateReference(name="small"))
-    await until(lambda: _bought(cluster))
+    await until(lambda: _launched(cluster))
     await asyncio.sleep(40)
     expected = ("False", "RequiresNewCapacity", "0/2 virtual pods required new capacity, 2 failed")
     assert await condition(cluster, "Provisioning") == expected
@@ -277,7 +277,7 @@ async def test_a_new_process_keeps_the_room_there_is(cluster: VirtualCluster) ->
     await begin(cluster)
     await pod_template(cluster)
     await buffer(cluster, replicas=2)
-    await until(lambda: _bought(cluster))
+    await until(lambda: _launched(cluster))
     await cluster.crash()
     await cluster.start(ON)
     before = await joined(cluster)
@@ -300,7 +300,7 @@ async def test_foreign_strategies_are_left_alone(cluster: VirtualCluster) -> Non
 
 
 @in_virtual_time
-async def test_room_that_real_pods_took_is_bought_again(cluster: VirtualCluster) -> None:
+async def test_room_that_real_pods_took_is_launched_again(cluster: VirtualCluster) -> None:
     """SCH-731"""
     await begin(cluster)
     await pod_template(cluster)
@@ -333,7 +333,7 @@ async def test_real_pods_get_events_as_without_buffers(cluster: VirtualCluster) 
     await pod_template(cluster)
     await buffer(cluster, replicas=1)
     await cluster.waiting(pod("p", {"cpu": "1"}))
-    await until(lambda: _bought(cluster))
+    await until(lambda: _launched(cluster))
     await asyncio.sleep(2)
     (event,) = await cluster.events("Nominated")
     assert event.involved_object.name == "p"
@@ -380,7 +380,7 @@ async def test_virtual_pods_that_repel_each_other_get_nodes_of_their_own(
         spec = ReplicatedSpec(replicas=1, selector=LabelSelector(match_labels=LABELS), template=own)
         await cluster.kube.create(kinds.DEPLOYMENT, Deployment(metadata=meta, spec=spec))
         await buffer(cluster, replicas=2, scalable_ref=ScalableReference(kind="Deployment", name="t", api_group="apps"))
-    await until(lambda: _bought(cluster))
+    await until(lambda: _launched(cluster))
     await asyncio.sleep(2)
     assert len(await claim_names(cluster)) == 2
 
@@ -415,7 +415,7 @@ async def test_a_workload_that_changes_is_followed_at_once(cluster: VirtualClust
 
 
 @in_virtual_time
-async def test_room_of_a_pod_that_does_not_end_is_bought_for_a_buffer(cluster: VirtualCluster) -> None:
+async def test_room_of_a_pod_that_does_not_end_is_launched_for_a_buffer(cluster: VirtualCluster) -> None:
     """SCH-089 Beyond: nothing changes but the time, so no other news has the buffer planned again."""
     await cluster.kube.create(kinds.NODE, node("n", {"cpu": "1", "memory": "4Gi"}))
     await cluster.set_taints("n", ())  # the server adds that it is not ready

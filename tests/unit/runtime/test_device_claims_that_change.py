@@ -35,12 +35,12 @@ async def claimed(cluster: VirtualCluster, name: str, *expressions: str, count: 
     await cluster.kube.create(kinds.RESOURCE_CLAIM, resource_claim(name, exactly("r", count, *expressions)))
 
 
-async def claims_bought(cluster: VirtualCluster) -> list[Any]:
+async def launched_claims(cluster: VirtualCluster) -> list[Any]:
     return await cluster.all(kinds.NODE_CLAIM)
 
 
 async def _has(cluster: VirtualCluster, count: int) -> bool:
-    return len(await claims_bought(cluster)) == count
+    return len(await launched_claims(cluster)) == count
 
 
 @in_virtual_time
@@ -59,7 +59,7 @@ async def test_a_claim_that_nothing_can_meet_any_more_keeps_its_own_pod_only(clu
     assert events
     assert not await cluster.events("FailedScheduling", "other")
     assert not await cluster.events("FailedScheduling", "plain")
-    assert len(await claims_bought(cluster)) >= 2
+    assert len(await launched_claims(cluster)) >= 2
 
 
 @in_virtual_time

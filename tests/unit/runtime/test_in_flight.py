@@ -13,7 +13,7 @@ from karpenter.api import kinds
 from karpenter.kube.errors import ServerUnavailable
 from karpenter.metrics.exposition import render_sync
 from karpenter.providers.contract import ProviderError
-from support.builders import bought, claim, existing, left, node_pool, plan, pod, pods
+from support.builders import claim, existing, left, new_types, node_pool, plan, pod, pods
 from support.metrics_scrape import Scrape
 from support.virtual_cluster import VirtualCluster, in_virtual_time
 
@@ -65,7 +65,7 @@ async def test_when_the_claim_goes_its_pod_is_planned_anew(cluster: VirtualClust
 
 
 def test_a_claim_known_only_from_its_creation_counts_at_once() -> None:
-    """OPS-S7, OPS-112: the next pass cannot buy for the same pods again."""
+    """OPS-S7, OPS-112: the next pass cannot launch nodes for the same pods again."""
     waiting = pods(3, {"cpu": "1"})
     result = plan(node_pool("np"), *waiting)
     (made,) = result.new_claims
@@ -77,11 +77,11 @@ def test_a_claim_known_only_from_its_creation_counts_at_once() -> None:
 
 @pytest.mark.parametrize("launched", [False, True], ids=["in-flight", "launched"])
 def test_what_a_claim_in_flight_may_become_counts_against_limits(launched: bool) -> None:
-    """OPS-110 Beyond, SCH-384: capacity that will come is bought already."""
+    """OPS-110 Beyond, SCH-384: capacity that will come is launched already."""
     limited = node_pool("np", limits={"nodes": 1})
     coming = claim("c", {"cpu": "1"} if launched else None, provider_id="p://c" if launched else "")
     result = plan(limited, coming, pod("p", {"cpu": "3"}))
-    assert bought(result) == []
+    assert new_types(result) == []
     assert left(result) == ["p"] or list(existing(result).values()) == [1]
 
 

@@ -143,7 +143,7 @@ async def test_the_state_shows_what_was_decided_about_disruption(cluster: Virtua
     await asyncio.sleep(0.1)
     await cluster.join("n0", "n0")
     await asyncio.sleep(1)
-    await carry_out(cluster, command(cluster, "n0", bought=("r0",)))
+    await carry_out(cluster, command(cluster, "n0", launched=("r0",)))
     await cluster.kube.delete(kinds.NODE_CLAIM, "r0")
     await asyncio.sleep(3)
     manager = cluster.manager

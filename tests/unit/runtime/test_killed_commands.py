@@ -79,7 +79,7 @@ async def replace_and_crash(cluster: VirtualCluster, count: int, *more: int) -> 
     await begin(cluster)
     before = [obj.metadata.name for obj in await cluster.all(kinds.NODE_CLAIM)]
     going = before[: max(1, len(before) // 2)]
-    replacement = command(cluster, *going, bought=("r0", "r1"))
+    replacement = command(cluster, *going, launched=("r0", "r1"))
     beginning = asyncio.create_task(carry_out(cluster, replacement))
     await crash(cluster, count)
     beginning.cancel()

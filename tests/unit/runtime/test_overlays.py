@@ -70,7 +70,7 @@ async def test_pods_get_nodes_by_overlay_prices_and_claims_say_so(cluster: Virtu
 
 @in_virtual_time
 async def test_launches_request_the_type_that_is_cheapest_by_overlays(cluster: VirtualCluster) -> None:
-    """SCH-760: the simulated cloud would buy the smallest type."""
+    """SCH-760: the simulated cloud would launch the smallest type."""
     cluster.simulated()
     await begin(cluster)
     await overlay(cluster, "discount", req(labels.INSTANCE_TYPE, "t7"), req(labels.ZONE, "z2"), price_adjustment="-99%")
@@ -99,7 +99,7 @@ async def test_what_is_cheapest_but_sold_out_is_not_waited_for(cluster: VirtualC
 
 
 @in_virtual_time
-async def test_a_resource_that_overlays_add_is_bought_and_stays_expected_until_the_node_has_it(
+async def test_a_resource_that_overlays_add_is_launched_and_stays_expected_until_the_node_has_it(
     cluster: VirtualCluster,
 ) -> None:
     """S-251: requests to the cloud leave out resources that it does not know, and no second instance is launched."""
@@ -155,7 +155,7 @@ async def test_an_invalid_overlay_gets_the_reason_in_its_condition(cluster: Virt
 
 
 @in_virtual_time
-async def test_nothing_is_bought_before_overlays_were_evaluated(cluster: VirtualCluster) -> None:
+async def test_nothing_is_launched_before_overlays_were_evaluated(cluster: VirtualCluster) -> None:
     """API-166, API-S113, SCH-752: one pool whose types cannot be had stays out, and is tried again.
 
     API-S112: the NodePool whose types cannot be had is tried again, the others go on.

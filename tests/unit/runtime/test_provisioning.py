@@ -30,15 +30,15 @@ async def test_waiting_pods_become_claims_after_a_quiet_second(cluster: VirtualC
     await asyncio.sleep(0.9)
     assert await claims(cluster) == []
     await asyncio.sleep(0.3)
-    bought = await claims(cluster)
-    assert bought
+    launched = await claims(cluster)
+    assert launched
     actual = cluster.lines("found provisionable pod(s)")[0]
     assert sorted(actual["Pods"].split(", ")) == ["default/pod-000", "default/pod-001", "default/pod-002"]
     assert actual["duration"].endswith("ms")
     computed = cluster.lines("computed new nodeclaim(s) to fit pod(s)")[0]
-    assert (computed["nodeclaims"], computed["pods"]) == (len(bought), 3)
+    assert (computed["nodeclaims"], computed["pods"]) == (len(launched), 3)
     created = cluster.lines("created nodeclaim")
-    assert {line["NodeClaim"]["name"] for line in created} == {element.metadata.name for element in bought}
+    assert {line["NodeClaim"]["name"] for line in created} == {element.metadata.name for element in launched}
     assert created[0]["NodePool"] == {"name": "np"}
     assert created[0]["requests"]["cpu"]
     assert created[0]["instance-types"].count(",") <= 4
@@ -63,7 +63,7 @@ async def test_a_claim_belongs_to_its_pool_and_its_class(cluster: VirtualCluster
 
 @in_virtual_time
 async def test_a_claim_that_exists_already_is_done(cluster: VirtualCluster) -> None:
-    """Names are derived: an answer that got lost must not buy twice."""
+    """Names are derived: an answer that got lost must not launch twice."""
     await start_with_pool(cluster)
 
     def lose_the_answer(write: Write) -> None:
@@ -78,7 +78,7 @@ async def test_a_claim_that_exists_already_is_done(cluster: VirtualCluster) -> N
     await cluster.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(30)
     assert len(await claims(cluster)) == 1
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
     assert cluster.lines("creating nodeclaim failed") == []
 
 
@@ -224,14 +224,14 @@ async def test_an_in_flight_claim_does_not_delay_other_pods(cluster: VirtualClus
 
 
 @in_virtual_time
-async def test_pods_of_a_claim_that_could_not_be_bought_are_planned_again_at_once(cluster: VirtualCluster) -> None:
+async def test_pods_of_a_claim_that_could_not_be_launched_are_planned_again_at_once(cluster: VirtualCluster) -> None:
     """OPS-014: not only after their next reminder."""
     cluster.cloud.refuse("create", InsufficientCapacity("all gone"))
     await start_with_pool(cluster)
     await cluster.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(1.1)
     await asyncio.sleep(1.6)
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
     assert len(await claims(cluster)) == 1
 
 
@@ -255,7 +255,7 @@ async def test_a_claim_deleted_before_its_creation_was_answered_leaves_the_clust
     await asyncio.sleep(30)
     assert lost
     assert len(await claims(cluster)) == 1
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ async def test_a_pod_that_makes_no_sense_does_not_stop_the_others(cluster: Virtu
     await start_with_pool(cluster)
     await cluster.waiting(broken, pod("fine", {"cpu": "1"}))
     await asyncio.sleep(2)
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
     assert any("broken" in str(line) for line in cluster.lines())
 
 
@@ -283,7 +283,7 @@ async def test_an_object_that_does_not_decode_does_not_stop_the_others(cluster: 
     cluster.server.load_objects([{"apiVersion": "v1", "kind": "Pod", **body}])
     await cluster.waiting(pod("fine", {"cpu": "1"}))
     await asyncio.sleep(2)
-    assert len(cluster.cloud.bought) == 1
+    assert len(cluster.cloud.launched) == 1
     assert cluster.lines("object does not decode")[0]["Pod"] == "default/odd"
 
 

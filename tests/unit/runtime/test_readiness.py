@@ -12,7 +12,7 @@ from karpenter.simulation.virtual_time import LoopClock
 
 
 def test_watches_of_the_simulated_nodes_count_for_readiness() -> None:
-    """OPS-364: without them nothing that is bought would ever come up."""
+    """OPS-364: without them nothing that is launched would ever come up."""
 
     async def scenario(clock: LoopClock) -> None:
         async with running_cluster(clock, SimulationConfig(ec2_packaged_types.packaged_instance_types()[:1])) as stage:

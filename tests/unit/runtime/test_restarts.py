@@ -81,8 +81,8 @@ async def grow_and_shrink(cluster: VirtualCluster, *crashes: int) -> None:
     await until(lambda: all_running(cluster), 180)
     await asyncio.sleep(10)
     await check_one_instance_per_claim(cluster)
-    bought = len(await cluster.all(kinds.CONFIG_MAP))
-    assert bought <= REPLICAS // 2
+    launched = len(await cluster.all(kinds.CONFIG_MAP))
+    assert launched <= REPLICAS // 2
     await cluster.kube.patch(kinds.DEPLOYMENT, "web", {"spec": {"replicas": 0}}, "default")
     for count in crashes:
         await _crash(cluster, count)

@@ -67,7 +67,7 @@ async def test_a_static_pool_gets_its_nodes_and_gives_up_those_that_hurt_least(c
     assert await staying(cluster) == [busy]
     line = cluster.lines("deprovisioning nodeclaims to satisfy replica count")[-1]
     assert (line["current"], line["desired"], line["deprovision-count"]) == (3, 1, 2)
-    assert unlaunched not in cluster.cloud.bought
+    assert unlaunched not in cluster.cloud.launched
 
 
 @in_virtual_time
@@ -130,7 +130,7 @@ async def test_a_crash_during_creation_never_makes_one_too_many(cluster: Virtual
     await cluster.start(ON)
     await asyncio.sleep(60)
     assert len(await staying(cluster)) == 3
-    assert len(cluster.cloud.bought) == 3
+    assert len(cluster.cloud.launched) == 3
 
 
 @in_virtual_time

@@ -61,10 +61,10 @@ async def _taken_over(cluster: VirtualCluster, version: str) -> tuple[set[str], 
 async def test_nodes_that_karpenter_made_stay_for_hours(cluster: VirtualCluster, version: str) -> None:
     """API-504, API-505: hashes of another version are stamped anew, nothing drifts, nothing is launched or disrupted."""
     before = await _taken_over(cluster, version)
-    bought = launches(cluster)
+    launched = launches(cluster)
     await asyncio.sleep(_QUIET_SECONDS)
     assert await _uids(cluster) == before
-    assert launches(cluster) == bought
+    assert launches(cluster) == launched
     assert not await _is_any_drifted(cluster)
     assert len(await _hash_versions(cluster)) == 1
     assert version not in await _hash_versions(cluster)

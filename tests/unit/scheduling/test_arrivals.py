@@ -11,7 +11,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.scheduling.objective import NO_EXPOSURE_LIMITS, Objective
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.solution import Solution
-from support.builders import NOW, bought, existing, node, node_pool, plan, pod, sizes
+from support.builders import NOW, existing, new_types, node, node_pool, plan, pod, sizes
 from support.instance_types import offering, shape
 
 TYPES: list[InstanceType] = [
@@ -41,19 +41,19 @@ def plan_with_one_more_pod(*objects: object, options: SchedulingOptions = PLAIN)
     return plan(node_pool(), *objects, pod("p", ONE_CORE), types=TYPES, options=options)
 
 
-def test_where_pods_kept_coming_room_for_the_next_is_bought() -> None:
+def test_where_pods_kept_coming_room_for_the_next_is_launched() -> None:
     """Three came lately: the fourth gets a node that holds another one."""
-    assert bought(plan_with_one_more_pod(*come(3, timedelta(minutes=5)))) == ["c2"]
+    assert new_types(plan_with_one_more_pod(*come(3, timedelta(minutes=5)))) == ["c2"]
 
 
 def test_pods_that_came_long_ago_do_not_count_in_the_forecast() -> None:
     """After a quarter of an hour no further pod is expected."""
-    assert bought(plan_with_one_more_pod(*come(3, timedelta(minutes=16)))) == ["c1"]
+    assert new_types(plan_with_one_more_pod(*come(3, timedelta(minutes=16)))) == ["c1"]
 
 
 def test_two_pods_are_no_habit() -> None:
     """It takes several arrivals for each pod that is reckoned with."""
-    assert bought(plan_with_one_more_pod(*come(2, timedelta(minutes=5)))) == ["c1"]
+    assert new_types(plan_with_one_more_pod(*come(2, timedelta(minutes=5)))) == ["c1"]
 
 
 def test_what_is_expected_is_in_no_plan() -> None:
@@ -70,10 +70,10 @@ def test_what_is_expected_is_in_no_plan() -> None:
 def test_nothing_is_expected_where_the_outlook_says_so() -> None:
     """As disruption asks: pods that move are no arrivals."""
     calm = SchedulingOptions(objective=PLAIN.objective, arrival_forecast=ArrivalForecast.NONE)
-    assert bought(plan_with_one_more_pod(*come(3, timedelta(minutes=5)), options=calm)) == ["c1"]
+    assert new_types(plan_with_one_more_pod(*come(3, timedelta(minutes=5)), options=calm)) == ["c1"]
 
 
-def test_many_pods_at_once_are_bought_for_as_they_are() -> None:
+def test_many_pods_at_once_get_nodes_for_themselves_only() -> None:
     """Pods that fill whole nodes need no forecast."""
     many = [pod(f"m{n}", ONE_CORE) for n in range(40)]
     solution = plan(node_pool(), *come(8, timedelta(minutes=5)), *many, types=TYPES, options=PLAIN)

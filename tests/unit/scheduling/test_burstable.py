@@ -20,9 +20,9 @@ from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
 from support.builders import (
     NOW,
-    bought,
     daemon_set,
     left,
+    new_types,
     node_pool,
     plan,
     pod,
@@ -70,20 +70,20 @@ def test_daemon_sets_use_the_baseline_too() -> None:
 
 def test_pods_within_the_baseline_get_the_burstable_type() -> None:
     solution = planned([BURSTABLE, WHOLE], pod("idle", {"cpu": "400m", "memory": "1Gi"}))
-    assert bought(solution) == ["t3.medium"]
+    assert new_types(solution) == ["t3.medium"]
     assert (solution.price_per_hour, solution.cpu_surplus_per_hour) == (PRICE, 0.0)
 
 
 def test_pods_beyond_the_baseline_get_whole_cores_where_those_cost_less() -> None:
     """1.9 vCPU on the burstable type would cost 0.04 + 1.5 * 0.05 USD, on whole cores 0.08."""
     solution = planned([BURSTABLE, WHOLE], pod("busy", {"cpu": "1900m", "memory": "1Gi"}))
-    assert bought(solution) == ["whole"]
+    assert new_types(solution) == ["whole"]
 
 
 def test_a_little_beyond_the_baseline_is_paid_for_where_that_costs_less() -> None:
     """0.6 vCPU on the burstable type cost 0.04 + 0.2 * 0.05 USD; the plan says so."""
     solution = planned([BURSTABLE, WHOLE], pod("busy", {"cpu": "600m", "memory": "1Gi"}))
-    assert bought(solution) == ["t3.medium"]
+    assert new_types(solution) == ["t3.medium"]
     assert solution.cpu_surplus_per_hour == pytest.approx(0.01)
     assert solution.optimality_gap is not None
     assert solution.optimality_gap >= 0
@@ -107,18 +107,18 @@ def test_min_values_keep_the_types_they_need() -> None:
 def test_in_mode_standard_the_baseline_is_the_capacity() -> None:
     """Four pods of 0.2 vCPU fit on one t2.medium by its two vCPUs, but it has no more than 0.4."""
     solution = planned([STANDARD], pods(4, {"cpu": "200m", "memory": "100Mi"}))
-    assert (bought(solution), sizes(solution)) == (["t2.medium"] * 2, [2, 2])
+    assert (new_types(solution), sizes(solution)) == (["t2.medium"] * 2, [2, 2])
 
 
 def test_in_mode_standard_a_pod_that_fits_nowhere_else_still_gets_a_node() -> None:
     solution = planned([STANDARD], pod("busy", {"cpu": "1"}))
-    assert (bought(solution), left(solution)) == (["t2.medium"], [])
+    assert (new_types(solution), left(solution)) == (["t2.medium"], [])
 
 
 def test_off_types_cost_what_their_offering_says() -> None:
     """As Karpenter counts (profile karpenter): all four pods on one burstable node."""
     solution = planned([BURSTABLE, WHOLE], pods(4, {"cpu": "450m", "memory": "1Gi"}), counted=False)
-    assert (bought(solution), solution.cpu_surplus_per_hour) == (["t3.medium"], 0.0)
+    assert (new_types(solution), solution.cpu_surplus_per_hour) == (["t3.medium"], 0.0)
 
 
 @pytest.mark.parametrize("count", [7, 80, 700])
@@ -177,7 +177,7 @@ def _ec2() -> TypeIndex:
 
 @cache
 def ordinary_pods_planned(daemons: bool, capacity_type: str, fee: float = NODE_FEE_PER_HOUR) -> Solution:
-    """510 pods of seventeen services for a NodePool without restrictions but for how it buys."""
+    """510 pods of seventeen services for a NodePool without restrictions but for the capacity type."""
     pool = node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", capacity_type)])
     waiting = [
         pods(REPLICAS, {"cpu": cpu, "memory": memory}, prefix=f"service-{number}")
@@ -196,7 +196,7 @@ def ordinary_pods_planned(daemons: bool, capacity_type: str, fee: float = NODE_F
 def test_ordinary_pods_do_not_get_many_small_nodes(daemons: bool, capacity_type: str) -> None:
     """Without this, 510 pods got 87 nodes on demand, 76 of them t4g.medium that sell eight times the CPU they guarantee."""
     solution = ordinary_pods_planned(daemons, capacity_type)
-    families = Counter(name.partition(".")[0] for name in bought(solution))
+    families = Counter(name.partition(".")[0] for name in new_types(solution))
     assert not left(solution)
     assert sum(families[family] for family in ("t2", "t3", "t3a", "t4g")) <= 1
     assert solution.cpu_surplus_per_hour < 0.01 * solution.price_per_hour
@@ -233,6 +233,6 @@ def test_free_cpu_beyond_the_baseline_is_no_bound_on_the_price() -> None:
     """A surplus price of 0: the type with such CPU is the cheapest, and the lower bound is no higher than its price."""
     free = sold("t9.medium", 2, PRICE, BurstableCpu(400, 0.0))
     solution = planned([free, BURSTABLE, WHOLE], pods(4, {"cpu": "900m"}))
-    assert bought(solution) == ["t9.medium", "t9.medium"]
+    assert new_types(solution) == ["t9.medium", "t9.medium"]
     assert solution.lower_bound_per_hour is not None
     assert solution.lower_bound_per_hour <= solution.price_per_hour == pytest.approx(2 * PRICE)

@@ -32,7 +32,7 @@ def test_a_node_pool_whose_usage_alone_has_changed_is_prepared_once() -> None:
     first = PreparedProblem(problem(pool), TYPES, memory)
     again = PreparedProblem(problem(used), TYPES, memory)
     assert again.templates is first.templates
-    assert again.purchase_options is first.purchase_options
+    assert again.launch_options is first.launch_options
 
 
 def test_another_specification_label_type_list_or_objective_is_prepared_anew() -> None:

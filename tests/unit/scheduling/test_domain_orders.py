@@ -43,7 +43,7 @@ def test_a_zone_sold_as_one_capacity_type_only_is_no_dead_end(count: int) -> Non
     ],
 )
 def test_pods_use_the_freedom_that_the_skew_leaves(count: int, skews: list[tuple[str, int]], price: float) -> None:
-    """SCH-548: the least occupied domain first would buy a third more."""
+    """SCH-548: the least occupied domain first would launch a third more."""
     result = spread_plan(count, *skews)
     assert left(result) == []
     assert result.price_per_hour <= price

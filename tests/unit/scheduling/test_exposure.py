@@ -24,9 +24,9 @@ from karpenter.scheduling.whatif.questions import ReschedulingResult, WhatIf
 from karpenter.scheduling.whatif.rescheduling import prepare_rescheduling
 from support.builders import (
     NOW,
-    bought,
     existing,
     left,
+    new_types,
     node_and_claim,
     node_pool,
     owner,
@@ -67,8 +67,8 @@ def most_together(result: Solution, prefix: str = "web") -> int:
     return max(counts)
 
 
-def test_a_workload_is_not_bought_one_node() -> None:
-    """One node would be cheaper, and is what a plan without the preference buys."""
+def test_a_workload_is_not_placed_on_one_node() -> None:
+    """One node would be cheaper, and is what a plan without the preference launches."""
     assert sizes(plan(node_pool(), replicas(8), types=inc(8), options=OFF)) == [8]
     solution = plan(node_pool(), replicas(8), types=inc(8))
     assert sizes(solution) == [4, 4]
@@ -123,7 +123,7 @@ def test_what_exists_is_the_schedulers_business() -> None:
 
 
 def test_limits_are_no_reason_to_leave_a_pod_out() -> None:
-    """One node may be bought: all go there, and the plan says that this is more than the share that was asked for."""
+    """One node may be launched: all go there, and the plan says that this is more than the share that was asked for."""
     solution = plan(node_pool(limits={"nodes": "1"}), replicas(8), types=inc(8))
     assert sizes(solution) == [8]
     assert left(solution) == []
@@ -180,7 +180,7 @@ def test_a_node_pool_may_ask_for_another_share_and_the_workload_has_the_last_wor
 
 
 def test_a_share_holds_for_nodes_of_the_node_pool_that_asks_for_it() -> None:
-    """The heavier pool says off, the other one a quarter: who is bought from decides."""
+    """The heavier pool says off, the other one a quarter: the one that launches decides."""
     heavy, light = pool_asking("off", "heavy", weight=10), pool_asking("0.25", "light")
     solution = plan(heavy, light, replicas(8), types=inc(8))
     assert {claim.node_pool for claim in solution.new_claims} == {"heavy"}
@@ -213,7 +213,7 @@ def test_many_workloads_are_all_apart() -> None:
     assert solution.exposure_violations == ()
     without = plan(node_pool(), waiting, types=inc(30), options=OFF)
     assert solution.price_per_hour <= 1.1 * without.price_per_hour, "so many workloads fill two nodes as well as one"
-    assert len(bought(solution)) >= 2
+    assert len(new_types(solution)) >= 2
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 10)])

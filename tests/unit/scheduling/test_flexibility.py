@@ -45,7 +45,7 @@ def planned(*objects: object, options: SchedulingOptions = OFF) -> Solution:
 
 
 def holding(claim: NewNodeClaim) -> dict[str, float]:
-    """Types that hold what the claim asks for and can be bought as it demands, with the price of each: worked out one by one.
+    """Types that hold what the claim asks for and can be launched as it demands, with the price of each: worked out one by one.
 
     ``requests`` of a claim has what its DaemonSets take on the type where that is least. Burstable types hold their baseline:
     CPU beyond it costs more than the offering says, which only the type that the plan pays it for may need.
@@ -68,7 +68,7 @@ def _is_within_baseline(instance_type: InstanceType, cpu_millis: int) -> bool:
 
 @cache
 def _sold(asked: Requirements) -> dict[str, float]:
-    """Types that can be bought as demanded, with the price of each."""
+    """Types that can be launched as demanded, with the price of each."""
     return {
         instance_type.name: price
         for instance_type in real().types

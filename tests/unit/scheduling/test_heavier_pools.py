@@ -26,9 +26,9 @@ def passed(*existing: object, waiting: Sequence[object] = ()) -> PassedNodePool:
     by_pool = indexes(world, [_type("c2", 2, 0.1)])
     problem = build_problem(snapshot(world), by_pool, NOW, SchedulingOptions())
     solution = solve(problem, by_pool)
-    bought = solution.new_claims[-1]
-    assert bought.node_pool == "light"
-    (heavier,) = passed_node_pools(bought, bought.pods[-1], problem, solution, by_pool)
+    launched = solution.new_claims[-1]
+    assert launched.node_pool == "light"
+    (heavier,) = passed_node_pools(launched, launched.pods[-1], problem, solution, by_pool)
     return heavier
 
 

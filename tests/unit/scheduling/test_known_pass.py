@@ -44,7 +44,7 @@ def test_a_known_pass_over_the_same_groups_is_not_made_again() -> None:
     assert _context().known_result(_GROUPS) is _RESULT
     assert (
         _context(limits={"np": {"cpu": 1}}).known_result(_GROUPS) is _RESULT
-    )  # what can be bought within them is compared
+    )  # what can be launched within them is compared
 
 
 def test_a_pass_over_other_groups_is_not_known() -> None:
@@ -56,7 +56,7 @@ def test_a_pass_over_other_groups_is_not_known() -> None:
     "changed",
     [
         {"existing_nodes": ExistingNodeIndex(())},
-        {"purchase_options": _prepared().purchase_options_within({"np": {"cpu": 1}})},
+        {"launch_options": _prepared().launch_options_within({"np": {"cpu": 1}})},
         {"domains": _domains(_prepared())},
         {"planned": PlannedPlacements({"uid": "node"}, 1)},
         {"domain_order": DomainOrder.BALANCED},

@@ -110,7 +110,7 @@ def test_what_all_types_of_a_claim_have_in_common_is_a_domain_even_if_the_claim_
     assert existing(plan(coming_somewhere, evenly, types=_SOLD_OUT)) == {"c": 1}
 
 
-def test_where_a_pod_counts_does_not_hang_on_the_pool_it_is_bought_from_in_the_end() -> None:
+def test_where_a_pod_counts_does_not_hang_on_the_pool_it_is_launched_from_in_the_end() -> None:
     """Only nodes with a rack count (SCH-482); the pool that has one may have one node, and that is taken."""
     pools = [node_pool("racked", labels={"rack": "r1"}, limits={"nodes": "1"}, weight=10), node_pool("plain")]
     spread = [spread_over(labels.CAPACITY_TYPE), spread_over("rack", selector=of_app("nobody"))]

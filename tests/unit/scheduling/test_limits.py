@@ -1,4 +1,4 @@
-"""Limits of NodePools: what could be bought within a limit is bought, and pods left out join the claims of the same plan."""
+"""Limits of NodePools: what could be launched within a limit is launched, and pods left out join the claims of the same plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.failed_filters import NodePoolLimitReached
 from karpenter.scheduling.solution import Solution, ViolationCause
-from support.builders import ANY_CAPACITY, bought, left, node_pool, owner, plan, pod, pods, sizes, wanted
+from support.builders import ANY_CAPACITY, left, new_types, node_pool, owner, plan, pod, pods, sizes, wanted
 from support.instance_types import inc, offering, shape
 
 
@@ -29,17 +29,17 @@ EXACT = {"cpu": "1500m", "memory": "2500Mi"}
 
 
 def per_pool(result: Solution) -> dict[str, int]:
-    """Pods by the NodePool they are bought from."""
+    """Pods by the NodePool they are launched from."""
     counts: dict[str, int] = {}
     for claim in result.new_claims:
         counts[claim.node_pool] = counts.get(claim.node_pool, 0) + len(claim.pods)
     return counts
 
 
-def test_pods_that_fit_a_limit_exactly_are_all_bought_for() -> None:
+def test_pods_that_fit_a_limit_exactly_all_get_nodes() -> None:
     """SCH-384: ten nodes of 2 CPU and 4Gi are the whole limit; no claim reserves more than the node it is for."""
     result = plan(node_pool(limits={"cpu": "20", "memory": "40Gi"}), pods(10, EXACT), types=medium_and_others())
-    assert (left(result), bought(result)) == ([], ["medium"] * 10)
+    assert (left(result), new_types(result)) == ([], ["medium"] * 10)
     assert {claim.instance_types for claim in result.new_claims} == {("medium",)}
 
 
@@ -87,7 +87,7 @@ def test_among_plans_that_serve_all_the_one_with_most_pods_in_the_heavier_pool_c
     assert per_pool(result) == {"heavy": 8, "light": 4}
 
 
-def test_a_pod_that_a_limit_leaves_out_joins_a_claim_bought_from_a_lighter_pool() -> None:
+def test_a_pod_that_a_limit_leaves_out_joins_a_claim_launched_from_a_lighter_pool() -> None:
     """SCH-260, SCH-382: one node of each pool is allowed; the light claim grows for the pod left out."""
     heavy = node_pool("heavy", weight=10, limits={"nodes": "1"})
     light = node_pool("light", [ANY_CAPACITY, wanted(labels.ZONE, "In", "z1")], limits={"nodes": "1", "cpu": "8"})
@@ -101,7 +101,7 @@ def test_a_pod_that_a_limit_leaves_out_joins_a_claim_bought_from_a_lighter_pool(
 
 
 def test_a_pod_left_out_makes_a_claim_grow_within_the_limit() -> None:
-    """SCH-382: the claim is bought at 2 CPU; with the pod it needs 4 CPU, which the limit allows in place of two."""
+    """SCH-382: the claim is launched at 2 CPU; with the pod it needs 4 CPU, which the limit allows in place of two."""
     pool = node_pool(limits={"nodes": "1", "cpu": "4"})
     types = [
         shape("two", {"cpu": 2, "memory": "8Gi", "pods": 9}, [offering("on-demand", "z1", 0.1)]),
@@ -125,7 +125,7 @@ def test_the_advice_to_raise_a_limit_is_enough_and_no_more(missing: int) -> None
 
 
 def test_exposure_does_not_send_pods_to_a_lighter_pool() -> None:
-    """SCH-313: the heavier pool may buy one node, which holds all; exposure is relaxed."""
+    """SCH-313: the heavier pool may launch one node, which holds all; exposure is relaxed."""
     meta = {"owner_references": (owner("ReplicaSet", "web"),)}
     replicas = [pod(f"web-{number}", {"cpu": "100m"}, meta=meta) for number in range(8)]
     pools = [node_pool("heavy", weight=10, limits={"nodes": "1"}), node_pool("light")]

@@ -294,7 +294,7 @@ def test_a_spread_blocked_by_a_sold_out_zone_reports_both() -> None:
 
 
 def test_a_spread_blocked_by_a_zone_that_no_pool_serves_names_it() -> None:
-    """The zone is known from a node there, and the pool buys elsewhere."""
+    """The zone is known from a node there, and the pool launches elsewhere."""
     there = [node("n3", {"cpu": "100m"}, labels={labels.ZONE: "z3"})]
     running = pods(1, {}, prefix="r", node_name="n1", meta={"labels": APP})
     at_home = node("n1", {"cpu": "1"}, labels={labels.ZONE: "z1"})

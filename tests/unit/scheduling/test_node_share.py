@@ -159,7 +159,7 @@ def test_no_node_has_more_pods_than_the_setting_says_whatever_it_costs() -> None
 
 
 def test_a_limit_of_nodes_is_no_reason_to_leave_a_pod_out() -> None:
-    """One node may be bought, so it holds all, and the plan says that the share was relaxed."""
+    """One node may be launched, so it holds all, and the plan says that the share was relaxed."""
     solution = planned(40, pool=node_pool(limits={"nodes": "1"}))
     assert sizes(solution) == [40]
     assert relaxed(solution) == [("the plan", 40, 10, ViolationCause.LIMITS)]
@@ -253,7 +253,7 @@ def test_searches_are_made_in_full_where_no_usual_number_divides_the_plan(
 
 
 def test_a_plan_by_shorter_searches_costs_at_most_two_thousandths_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods of five sizes and eight types, as full searches would buy for them."""
+    """Pods of five sizes and eight types, as full searches would launch nodes for them."""
     types = of_cores(1, 2, 3, 4, 8, 16, 32, 48)
     short = plan(node_pool(), *OF_FIVE_SIZES, types=types)
     monkeypatch.setattr(scheduling_passes, "_search_gap", lambda *_: None)

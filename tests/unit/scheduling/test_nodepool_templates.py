@@ -15,7 +15,6 @@ from karpenter.scheduling.unschedulable_reasons import NoFittingType, PoolSkipRe
 from support.builders import (
     TYPE,
     asked,
-    bought,
     budget,
     container,
     daemon_set,
@@ -23,6 +22,7 @@ from support.builders import (
     existing,
     expr,
     left,
+    new_types,
     node,
     node_and_claim,
     node_pool,
@@ -79,8 +79,8 @@ def test_labels_that_only_simulations_read_are_never_written() -> None:
     """SCH-120: DaemonSets that select registered or initialized nodes count, yet no claim asks for these labels."""
     selecting = daemon_set("d", {"cpu": "3"}, node_selector={labels.REGISTERED: "true", labels.INITIALIZED: "true"})
     result = plan(node_pool(), selecting, pod("p", {"cpu": "500m"}))
-    assert bought(result) == ["default"]
-    assert bought(plan(node_pool(), pod("p", {"cpu": "500m"}))) == ["small"]
+    assert new_types(result) == ["default"]
+    assert new_types(plan(node_pool(), pod("p", {"cpu": "500m"}))) == ["small"]
     keys = {requirement.key for requirement in result.new_claims[0].claim.spec.requirements}
     assert not keys & labels.SIMULATION_ONLY
 
@@ -127,7 +127,7 @@ def test_types_are_grouped_by_the_daemon_sets_that_run_on_them() -> None:
         daemon_set("everywhere", {"cpu": "1"}),
         daemon_set("on-arm", {"cpu": "13"}, node_selector={labels.ARCH: "arm64"}),
     ]
-    assert bought(plan(node_pool(), daemons, pod("p", {"cpu": "1500m"}))) == ["default"]
+    assert new_types(plan(node_pool(), daemons, pod("p", {"cpu": "1500m"}))) == ["default"]
     assert left(plan(node_pool(), daemons, pod("p", {"cpu": "2"}, node_selector={labels.ARCH: "arm64"}))) == ["p"]
 
 
@@ -390,14 +390,14 @@ def test_the_first_required_term_and_the_heaviest_preference_come_first() -> Non
     )
     result = plan(node_pool(), pod("p", affinity=terms))
     assert asked(result, labels.ZONE) == [("In", ("z1",))]
-    assert bought(result) == ["default"]
+    assert new_types(result) == ["default"]
 
 
 def test_a_type_must_hold_the_pod_beside_its_daemon_sets() -> None:
     """SCH-330: requests of pod and DaemonSets count together; a type is left out as soon as they exceed it."""
     daemons = daemon_set("d", {"cpu": "1"})
-    assert bought(plan(node_pool(), daemons, pod("p", {"cpu": "800m"}))) == ["small"]
-    assert bought(plan(node_pool(), daemons, pod("p", {"cpu": "1"}))) == ["default"]
+    assert new_types(plan(node_pool(), daemons, pod("p", {"cpu": "800m"}))) == ["small"]
+    assert new_types(plan(node_pool(), daemons, pod("p", {"cpu": "1"}))) == ["default"]
 
 
 def test_a_budget_keeps_no_pending_pod_from_being_planned() -> None:
@@ -405,4 +405,4 @@ def test_a_budget_keeps_no_pending_pod_from_being_planned() -> None:
     result = plan(
         node_pool(), budget("b", {"app": "web"}, min_available="100%"), pod("p", meta={"labels": {"app": "web"}})
     )
-    assert (bought(result), existing(result)) == (["small"], {})
+    assert (new_types(result), existing(result)) == (["small"], {})

@@ -22,7 +22,7 @@ from karpenter.scheduling.unschedulable_reasons import (
 )
 from support.builders import UNSCHEDULABLE, node, node_and_claim, node_pool, pod, replaced, seconds, where
 from support.observed_cluster import ObservedCluster
-from support.observed_pods import bought, bound, condition, healthy, left, pod_in_phase, ready, running, waiting
+from support.observed_pods import bound, condition, healthy, left, on_new_node, pod_in_phase, ready, running, waiting
 
 GAUGES = (
     "karpenter_pods_unstarted_time_seconds",
@@ -227,7 +227,7 @@ def test_a_pod_the_scheduler_has_not_looked_at_yet_awaits_no_decision() -> None:
     assert waits(seen) == {"unstarted": 3, "unbound": 3}
 
 
-@pytest.mark.parametrize("plan", [bought(waiting()), left(waiting())], ids=["placed", "left"])
+@pytest.mark.parametrize("plan", [on_new_node(waiting()), left(waiting())], ids=["placed", "left"])
 def test_the_first_decision_about_a_pod_is_timed(plan: Solution) -> None:
     """OPS-118"""
     seen = ObservedCluster()
@@ -267,9 +267,9 @@ def test_a_planned_pod_is_timed_from_the_first_plan() -> None:
     seen = ObservedCluster()
     seen.put(healthy(), waiting())
     seen.passes(4)
-    seen.decided(bought(waiting()))
+    seen.decided(on_new_node(waiting()))
     seen.passes(1)
-    seen.decided(bought(waiting()))
+    seen.decided(on_new_node(waiting()))
     assert waits(seen) == {"unstarted": 5, "unbound": 5, "provisioning_unstarted": 1, "provisioning_unbound": 1}
     for listed_pod in (bound(), running(), ready()):
         seen.put(listed_pod)
@@ -295,21 +295,23 @@ def test_plans_on_a_pool_whose_nodes_do_not_register_are_not_timed() -> None:
     """OPS-064, OPS-118. SCH-683: the time of a healthy NodePool counts only with NodeRegistrationHealthy."""
     seen = ObservedCluster()
     seen.put(node_pool(), waiting())
-    seen.decided(bought(waiting()))
+    seen.decided(on_new_node(waiting()))
     seen.passes(2)
     assert "provisioning_unbound" not in waits(seen)
 
 
-@pytest.mark.parametrize("later", [left(waiting()), bought(waiting(), pool="sick")], ids=["left", "unhealthy-pool"])
+@pytest.mark.parametrize(
+    "later", [left(waiting()), on_new_node(waiting(), pool="sick")], ids=["left", "unhealthy-pool"]
+)
 def test_a_plan_without_a_good_place_begins_anew(later: Solution) -> None:
     """OPS-118"""
     seen = ObservedCluster()
     seen.put(healthy(), node_pool("sick"), waiting())
-    seen.decided(bought(waiting()))
+    seen.decided(on_new_node(waiting()))
     seen.passes(5)
     seen.decided(later)
     assert "provisioning_unbound" not in waits(seen)
-    seen.decided(bought(waiting()))
+    seen.decided(on_new_node(waiting()))
     seen.passes(3)
     assert waits(seen)["provisioning_unbound"] == 3
 
@@ -318,7 +320,7 @@ def test_pods_of_leaving_nodes_are_not_timed_as_waiting() -> None:
     """OPS-118"""
     seen = ObservedCluster()
     seen.put(healthy(), waiting(), bound())
-    seen.decided(bought(bound()))
+    seen.decided(on_new_node(bound()))
     assert samples(seen) == {}
     assert "provisioning_unstarted" not in waits(seen)
 
@@ -343,7 +345,7 @@ def test_pods_without_a_place_are_counted_until_they_wait_no_more() -> None:
     seen.gone(pods[0])
     seen.put(bound("b"))
     assert seen.scrape().value("karpenter_scheduler_unschedulable_pods_count", **own) == 1
-    seen.decided(bought(pods[2]))
+    seen.decided(on_new_node(pods[2]))
     assert seen.scrape().value("karpenter_scheduler_unschedulable_pods_count", **own) == 0
 
 
@@ -363,10 +365,10 @@ def prices(seen: ObservedCluster) -> tuple[float, ...]:
     return tuple(value for name, _, value in seen.scrape() if name in names)
 
 
-def test_the_price_of_what_was_bought_last_stays_while_nothing_is_bought() -> None:
+def test_the_price_of_what_was_launched_last_stays_while_nothing_is_launched() -> None:
     seen = ObservedCluster()
     assert prices(seen) == ()
-    plan = bought(waiting("a"))
+    plan = on_new_node(waiting("a"))
     seen.decided(replace(plan, lower_bound_per_hour=0.8))
     shown = prices(seen)
     assert shown == pytest.approx((1.0, 0.8, 0.25))

@@ -12,7 +12,7 @@ from karpenter.instancetypes.instance_type import InstanceType, Offering
 from karpenter.instancetypes.well_known_labels import label_in
 from karpenter.model import labels
 from karpenter.model.requirements import Requirements
-from support.builders import ANY_CAPACITY, bought, details, left, node_pool, plan, pods, sizes
+from support.builders import ANY_CAPACITY, details, left, new_types, node_pool, plan, pods, sizes
 from support.examples import examples
 from support.instance_types import offering, shape
 
@@ -30,7 +30,7 @@ def sold(*offerings: Offering, name: str = "t") -> InstanceType:
 def test_pods_are_packed_by_what_the_offering_holds() -> None:
     """Eight cores in one larger offering are cheaper than two smaller ones."""
     solution = plan(POOL, pods(8, CORE), types=[sold(SMALL, LARGE)])
-    assert (bought(solution), sizes(solution), solution.price_per_hour) == (["t"], [8], 1.5)
+    assert (new_types(solution), sizes(solution), solution.price_per_hour) == (["t"], [8], 1.5)
     assert solution.new_claims[0].cheapest_offering.zone == "z2"
     assert solution.lower_bound_per_hour == pytest.approx(1.5)
 
@@ -38,7 +38,7 @@ def test_pods_are_packed_by_what_the_offering_holds() -> None:
 def test_a_pod_that_only_one_offering_holds_gets_it() -> None:
     """F of SCH-331: in some group that contains an accepted offering."""
     waiting = pods(1, {"cpu": "6"})
-    assert bought(plan(POOL, waiting, types=[sold(SMALL, LARGE)])) == ["t"]
+    assert new_types(plan(POOL, waiting, types=[sold(SMALL, LARGE)])) == ["t"]
     assert len(left(plan(POOL, waiting, types=[sold(SMALL, replace(LARGE, available=False))]))) == 1
     in_zone = pods(1, {"cpu": "6"}, node_selector={labels.ZONE: "z1"})
     solution = plan(POOL, in_zone, types=[sold(SMALL, LARGE)])
@@ -55,7 +55,7 @@ def test_an_offering_may_leave_less_or_more_to_pods() -> None:
 
 
 def test_pods_keep_their_place_on_a_claim_that_launches_into_a_larger_offering() -> None:
-    """A claim in flight is what holds its requests: nothing is bought again (SCH-071)."""
+    """A claim in flight is what holds its requests: nothing is launched again (SCH-071)."""
     waiting, types = pods(8, CORE), [sold(SMALL, LARGE)]
     first = plan(POOL, waiting, types=types)
     again = plan(POOL, waiting, [planned.claim for planned in first.new_claims], types=types)
@@ -66,7 +66,7 @@ def test_a_limit_counts_what_the_offering_brings() -> None:
     """SCH-382"""
     pool = node_pool(requirements=[ANY_CAPACITY], limits={"cpu": "7"})
     solution = plan(pool, pods(4, CORE), types=[sold(replace(SMALL, price_per_hour=2.0), LARGE)])
-    assert (bought(solution), solution.price_per_hour) == (["t"], 2.0)
+    assert (new_types(solution), solution.price_per_hour) == (["t"], 2.0)
 
 
 amounts = st.sampled_from([{}, {}, {"cpu": 2_000}, {"cpu": 8_000}, {"cpu": 16_000, "memory": 2**33 * 1_000}])

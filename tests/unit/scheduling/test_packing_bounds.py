@@ -13,13 +13,13 @@ from karpenter.model import labels
 from karpenter.model.resources import Resources
 from karpenter.scheduling.node_filling import NodeFill
 from karpenter.scheduling.objective import NODE_FEE_PER_HOUR
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.packing import packing_state
 from karpenter.scheduling.packing.pod_values import PodValues
 from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import Solution
 from karpenter.scheduling.solver import solve
-from support.builders import NOW, bought, left, node_pool, plan, pod, pods, sizes, snapshot, wanted
+from support.builders import NOW, left, new_types, node_pool, plan, pod, pods, sizes, snapshot, wanted
 from support.instance_types import inc, offering, shape
 
 ON_DEMAND = [wanted(labels.CAPACITY_TYPE, "In", "on-demand")]
@@ -32,7 +32,7 @@ def many_pod_groups(count: int, each: int) -> list[object]:
     ]
 
 
-def bought_on_ec2(pools: list[NodePool], waiting: list[object]) -> Solution:
+def planned_on_ec2(pools: list[NodePool], waiting: list[object]) -> Solution:
     """A plan with real shapes: hundreds of types worth considering."""
     index = TypeIndex(ec2_packaged_types.packaged_instance_types(), labels.WELL_KNOWN)
     return solve(build_problem(snapshot(pools, waiting), {pool.metadata.name: index for pool in pools}, NOW))
@@ -41,29 +41,29 @@ def bought_on_ec2(pools: list[NodePool], waiting: list[object]) -> Solution:
 def test_a_node_may_be_free() -> None:
     """An instance-type file may give the price 0."""
     free = shape("free", {"cpu": 4, "memory": "4Gi", "pods": 5}, [offering("on-demand", "z1", 0.0)])
-    assert bought(plan(node_pool(), pods(9, {"cpu": "1"}), types=[free])) == ["free"] * 3
+    assert new_types(plan(node_pool(), pods(9, {"cpu": "1"}), types=[free])) == ["free"] * 3
 
 
-def test_a_tiny_saving_does_not_buy_many_small_nodes() -> None:
+def test_a_tiny_saving_does_not_launch_many_small_nodes() -> None:
     """Two nodes cost more than one, if only for the fee of each node."""
     small = shape("small", {"cpu": 2, "memory": "4Gi", "pods": 20}, [offering("on-demand", "z1", 0.0499)])
     large = shape("large", {"cpu": 20, "memory": "40Gi", "pods": 200}, [offering("on-demand", "z1", 0.5)])
     waiting = pods(19, {"cpu": "1"})
-    assert bought(plan(node_pool(), waiting, types=[small, large])) == ["large"]
+    assert new_types(plan(node_pool(), waiting, types=[small, large])) == ["large"]
     assert plan(node_pool(), waiting, types=[small, large]).price_per_hour == 0.5, "the fee is not part of the price"
 
 
-def test_a_real_saving_still_buys_small_nodes() -> None:
+def test_a_real_saving_still_launches_small_nodes() -> None:
     small = shape("small", {"cpu": 2, "memory": "4Gi", "pods": 20}, [offering("on-demand", "z1", 0.03)])
     large = shape("large", {"cpu": 20, "memory": "40Gi", "pods": 200}, [offering("on-demand", "z1", 0.9)])
-    assert set(bought(plan(node_pool(), pods(19, {"cpu": "1"}), types=[small, large]))) == {"small"}
+    assert set(new_types(plan(node_pool(), pods(19, {"cpu": "1"}), types=[small, large]))) == {"small"}
 
 
-def test_limits_that_do_not_bind_change_no_purchase() -> None:
+def test_limits_that_do_not_bind_change_no_plan() -> None:
     """SCH-382: a filled node is repeated under limits as without them, as long as the limits rule out no further type."""
     waiting = many_pod_groups(12, 40)
     free, limited = (plan(node_pool(limits=limits), waiting, types=inc(20)) for limits in ({}, {"cpu": "90000"}))
-    assert (bought(limited), sizes(limited), left(limited)) == (bought(free), sizes(free), [])
+    assert (new_types(limited), sizes(limited), left(limited)) == (new_types(free), sizes(free), [])
 
 
 @pytest.mark.parametrize(("cpu", "nodes"), [(20, 9), (40, 9), (90, 3), (200, 5)])
@@ -80,7 +80,7 @@ def test_many_equal_limited_pools_cost_no_more_than_one() -> None:
     """Pools that differ only in name are evaluated once; a filled node is repeated under limits as without (33 s otherwise)."""
     pools = [node_pool(f"np{i}", limits={"cpu": "100000"}) for i in range(10)]
     begun = time.thread_time()
-    result = bought_on_ec2(pools, many_pod_groups(100, 50))
+    result = planned_on_ec2(pools, many_pod_groups(100, 50))
     assert left(result) == []
     assert time.thread_time() - begun < 8
 
@@ -106,10 +106,10 @@ def test_pools_that_differ_in_a_label_no_pod_asks_for_cost_no_work_of_their_own(
     nodes_filled = len(filled)
     many = plan(team_pools(8), waiting, types=inc(20))
     assert len(filled) == 2 * nodes_filled
-    assert (bought(many), sizes(many), many.price_per_hour) == (bought(alone), sizes(alone), alone.price_per_hour)
+    assert (new_types(many), sizes(many), many.price_per_hour) == (new_types(alone), sizes(alone), alone.price_per_hour)
 
 
-def test_a_pod_that_asks_for_the_label_of_a_pool_is_bought_there() -> None:
+def test_a_pod_that_asks_for_the_label_of_a_pool_is_launched_there() -> None:
     waiting = [pods(3, {"cpu": "1"}), pod("own", {"cpu": "1"}, node_selector={"example.com/team": "t2"})]
     result = plan(team_pools(4), waiting, types=inc(20))
     assert left(result) == []
@@ -133,12 +133,12 @@ def test_pools_with_several_values_of_a_label_pods_ask_for_are_not_taken_for_one
 @pytest.mark.speed
 def test_a_thousand_pods_of_which_no_two_are_alike_are_bounded() -> None:
     begun = time.thread_time()
-    result = bought_on_ec2([node_pool(requirements=ON_DEMAND)], many_pod_groups(1000, 1))
+    result = planned_on_ec2([node_pool(requirements=ON_DEMAND)], many_pod_groups(1000, 1))
     assert left(result) == []
     assert time.thread_time() - begun < 8
 
 
-def test_when_the_budget_of_steps_is_used_up_the_rest_is_bought_the_largest_way(
+def test_when_the_budget_of_steps_is_used_up_the_rest_is_launched_the_largest_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting = many_pod_groups(30, 3)
@@ -166,11 +166,11 @@ def test_a_rare_resource_has_its_price_in_the_comparison() -> None:
     seen: list[float] = []
     original = PodValues._of_requests
 
-    def spy(self: PodValues, requests: Resources, option: PurchaseOption) -> float:
+    def spy(self: PodValues, requests: Resources, option: LaunchOption) -> float:
         seen.append(original(self, requests, option))
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PodValues, "_of_requests", spy)
-        assert bought(plan(node_pool(), waiting, types=[*cheap, dear])) == ["dear"]
+        assert new_types(plan(node_pool(), waiting, types=[*cheap, dear])) == ["dear"]
     assert seen == [pytest.approx(15.0 + NODE_FEE_PER_HOUR)]

@@ -14,7 +14,7 @@ _HALVES = (
 )
 
 
-def test_a_pod_that_could_be_bought_for_leaves_the_only_node_to_one_that_could_not() -> None:
+def test_a_pod_that_could_get_a_new_node_leaves_the_only_node_to_one_that_could_not() -> None:
     """The larger one comes first and would take it (SCH-231)."""
     there = node_and_claim("n1", {"cpu": "2"}, labels={"disk": "local"})
     rigid = pod("rigid", {"cpu": "1"}, node_selector={"disk": "local"})
@@ -52,14 +52,14 @@ def _important(name: str, priority: int, cpu: str, affinity: Affinity | None = N
     return pod(name, {"cpu": cpu}, priority=priority, affinity=affinity)
 
 
-def test_under_limits_the_more_important_pod_is_bought_for() -> None:
+def test_under_limits_the_more_important_pod_gets_the_node() -> None:
     """Beyond SCH-232: the scheduler would preempt the other."""
     waiting = [_important("low", 0, "3"), _important("high", 1000, "2")]
     result = plan(node_pool(limits={"cpu": "4"}), waiting, types=inc(4))
     assert left(result) == ["low"]
 
 
-def test_of_pods_alike_the_more_important_are_bought_for_whatever_their_age() -> None:
+def test_of_pods_alike_the_more_important_get_nodes_whatever_their_age() -> None:
     waiting = [_important(f"p{number}", 1000 if number > 3 else 0, "1") for number in range(6)]
     result = plan(node_pool(limits={"cpu": "3"}), waiting, types=inc(3))
     assert left(result) == ["p0", "p1", "p2", "p3"]

@@ -61,7 +61,7 @@ def test_two_courses_of_moves_from_one_base_do_not_touch_each_other() -> None:
     assert target(base, "n3") == ["n2"]
 
 
-def test_what_a_pass_could_buy_is_kept_with_its_result_as_long_as_a_base_holds_it() -> None:
+def test_what_a_pass_could_launch_is_kept_with_its_result_as_long_as_a_base_holds_it() -> None:
     """Were results found by its identity alone, another one could have that once it is gone."""
     mover, index, memory = pod("a", {"cpu": "100m"}, node_name="n1"), {"np": index_of(STD)}, DecisionMemory()
     nodes = [node_and_claim(name, {"cpu": "1", "pods": "10"}) for name in ("n1", "n2")]
@@ -144,7 +144,7 @@ _SPOT = Requirements((label_in(labels.CAPACITY_TYPE, "spot"),))
 def test_nothing_is_packed_where_all_that_pods_could_get_is_refused(
     types: list[InstanceType], selectors: list[dict[str, str]], room: str, is_refused: bool
 ) -> None:
-    """Together pods may ask for what none of them asks for alone; where nothing is bought, nothing is refused."""
+    """Together pods may ask for what none of them asks for alone; where nothing is launched, nothing is refused."""
     movers = [
         pod(f"mover-{at}", {"cpu": "500m"}, node_name="n1", node_selector=selector)
         for at, selector in enumerate(selectors)

@@ -42,7 +42,7 @@ def selling(*offerings: Offering, name: str = "m") -> InstanceType:
 
 
 def held(result: Solution) -> list[str]:
-    """The reservation of every claim, empty for what is bought freely."""
+    """The reservation of every claim, empty for what is launched freely."""
     return sorted(
         next(
             (entry.values[0] for entry in new_nodeclaim.claim.spec.requirements if entry.key == labels.RESERVATION_ID),
@@ -67,7 +67,7 @@ def test_a_claim_draws_from_one_reservation_and_says_which() -> None:
     assert held(result) in (["r1"], ["r2"])
 
 
-def test_a_reservation_sells_no_more_than_its_units_and_the_rest_is_bought_freely() -> None:
+def test_a_reservation_sells_no_more_than_its_units_and_the_rest_is_launched_freely() -> None:
     """SCH-585, K15-085, §21 Beyond: no pod has to wait for the next pass.
 
     OPS-243, AWS-601: uses are counted by reservation within a pass.
@@ -119,8 +119,8 @@ def test_a_pod_that_is_too_large_anyway_does_not_name_reservations() -> None:
     assert "reserv" not in nearest_fit_sentence(result.unschedulable[0].nearest_fit)
 
 
-def test_a_heavier_pool_whose_reservation_is_used_up_is_still_the_one_to_buy_from() -> None:
-    """S-213: not relaxed; bought freely in the same pass."""
+def test_a_heavier_pool_whose_reservation_is_used_up_is_still_the_one_to_launch_from() -> None:
+    """S-213: not relaxed; launched freely in the same pass."""
     pools = [node_pool("heavy", weight=10), node_pool("light")]
     types = {"heavy": [selling(reserved("r1", 0))], "light": [selling(reserved("r2", 5))]}
     result = plan(pools, pod("p", ONE), types=types)

@@ -1,4 +1,4 @@
-"""Which nodes are bought, which pods share them, and the effect of existing nodes and DaemonSets: S-040 to S-093."""
+"""Which nodes are launched, which pods share them, and the effect of existing nodes and DaemonSets: S-040 to S-093."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from karpenter.api.karpenter import NodeClaim
 from karpenter.model import labels
 from support.builders import (
     affinity,
-    bought,
     categories,
     claim,
     container,
@@ -18,6 +17,7 @@ from support.builders import (
     existing,
     expr,
     left,
+    new_types,
     node,
     node_and_claim,
     node_pool,
@@ -59,11 +59,11 @@ SMALL, DEFAULT = 0.2 + 0.1 * 2 * 2**30 / 1e9, 0.4 + 0.1 * 4 * 2**30 / 1e9
         pytest.param({"b/gpu": "2"}, {}, "gpu-b", id="S-053-b"),
     ],
 )
-def test_the_cheapest_type_that_holds_a_pod_is_bought(
+def test_the_cheapest_type_that_holds_a_pod_is_launched(
     requests: dict[str, str], spec: dict[str, object], chosen: str
 ) -> None:
     """S-040, S-041, S-047, S-049, S-053, S-056"""
-    assert bought(plan(node_pool(), pod("p", requests, **spec))) == [chosen]  # type: ignore[arg-type]
+    assert new_types(plan(node_pool(), pod("p", requests, **spec))) == [chosen]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_pod_no_type_holds_is_left_with_the_category_of_resources(
 def test_small_pods_share_a_small_node() -> None:
     """S-042"""
     result = plan(node_pool(), pods(5, {"memory": "10M"}))
-    assert (bought(result), sizes(result)) == (["small"], [5])
+    assert (new_types(result), sizes(result)) == (["small"], [5])
 
 
 def test_forty_pods_of_memory_cost_no_more_than_twenty_nodes() -> None:
@@ -113,13 +113,13 @@ def test_little_pods_join_large_ones_at_no_extra_cost() -> None:
 def test_pods_of_different_size_get_nodes_of_their_size() -> None:
     """S-045: the reference opens two nodes (t4, t0); they do not fit one t4 (4.9 CPU)."""
     result = plan(node_pool(), pod("large", {"cpu": "4500m"}), pod("little", {"cpu": "1"}), types=inc(5))
-    assert bought(result) == ["t1", "t4"]
+    assert new_types(result) == ["t1", "t4"]
 
 
 def test_a_node_takes_no_more_pods_than_it_has_slots_for() -> None:
     """S-046"""
     result = plan(node_pool(), pods(25, {"cpu": "1m"}, node_selector=AMD))
-    assert (bought(result), sizes(result)) == (["small"] * 5, [5] * 5)
+    assert (new_types(result), sizes(result)) == (["small"] * 5, [5] * 5)
 
 
 def test_all_fitting_types_are_offered_cheapest_first() -> None:
@@ -175,7 +175,7 @@ def launched(**fields: object) -> NodeClaim:
 def test_a_launched_node_that_has_not_registered_is_used() -> None:
     """S-060"""
     result = plan(node_pool(), launched(), pod("p", {"cpu": "1"}))
-    assert (existing(result), bought(result)) == ({"c": 1}, [])
+    assert (existing(result), new_types(result)) == ({"c": 1}, [])
 
 
 @pytest.mark.parametrize(("zones", "used"), [(("z1", "z2"), True), (("z1", "z3"), False)])
@@ -192,7 +192,7 @@ def test_a_pod_that_exceeds_a_node_by_a_thousandth_gets_another() -> None:
     there = node_and_claim("n", {"cpu": "1900m", "memory": "2Gi", "pods": 5})
     running = pod("r", {"cpu": "1001m"}, node_name="n")
     assert existing(plan(node_pool(), there, running, pod("p", {"cpu": "899m"}))) == {"n": 1}
-    assert bought(plan(node_pool(), there, running, pod("p", {"cpu": "900m"}))) == ["small"]
+    assert new_types(plan(node_pool(), there, running, pod("p", {"cpu": "900m"}))) == ["small"]
 
 
 def test_initialised_nodes_are_filled_first() -> None:
@@ -280,13 +280,13 @@ LITTLE = {"cpu": "1", "memory": "1Gi"}
 def test_a_node_holds_its_daemons_beside_its_pods() -> None:
     """S-080"""
     result = plan(node_pool(), daemon_set("d", DAEMON), pod("p", LITTLE))
-    assert bought(result) == ["default"]
+    assert new_types(result) == ["default"]
 
 
 def test_daemons_are_expected_in_spite_of_startup_taints() -> None:
     """S-081"""
     pool = node_pool(template={"startup_taints": (pool_taint("starting"),)})
-    assert bought(plan(pool, daemon_set("d", DAEMON), pod("p", LITTLE))) == ["default"]
+    assert new_types(plan(pool, daemon_set("d", DAEMON), pod("p", LITTLE))) == ["default"]
 
 
 def test_a_daemon_larger_than_every_node_leaves_pods_waiting() -> None:
@@ -314,7 +314,7 @@ def test_a_daemon_larger_than_every_node_leaves_pods_waiting() -> None:
 def test_a_daemon_counts_where_it_will_run(spec: dict[str, object], counted: bool) -> None:
     """S-083 to S-086"""
     result = plan(node_pool(labels={"team": "v"}), daemon_set("d", DAEMON, **spec), pod("p", LITTLE, node_selector=AMD))  # type: ignore[arg-type]
-    assert bought(result) == ["default" if counted else "small"]
+    assert new_types(result) == ["default" if counted else "small"]
 
 
 @pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", False), ("PreferNoSchedule", True)])
@@ -322,7 +322,7 @@ def test_a_daemon_that_does_not_tolerate_the_pool_does_not_count(effect: str, co
     """S-083, S-087"""
     pool = node_pool(template={"taints": (pool_taint("team", effect),)})
     waiting = pod("p", LITTLE, tolerations=(tolerating("team"),))
-    assert bought(plan(pool, daemon_set("d", DAEMON), waiting)) == ["default" if counted else "small"]
+    assert new_types(plan(pool, daemon_set("d", DAEMON), waiting)) == ["default" if counted else "small"]
 
 
 def live(name: str, requests: dict[str, str], created: float = 0, **spec: object) -> object:
@@ -334,18 +334,18 @@ def test_requests_of_a_running_daemon_pod_win_over_its_template() -> None:
     """S-088: the newest one counts."""
     older, newer = live("d-1", {"cpu": "10m"}), live("d-2", DAEMON, created=5)
     result = plan(node_pool(), daemon_set("d", {"cpu": "10m"}), newer, older, pod("p", LITTLE))
-    assert bought(result) == ["default"]
+    assert new_types(result) == ["default"]
 
 
 def test_a_running_daemon_pod_is_pinned_to_its_host_but_the_daemon_is_not() -> None:
     """S-089"""
     pinned = live("d-1", DAEMON, affinity=where(labels.HOSTNAME, "In", "elsewhere"))
-    assert bought(plan(node_pool(), daemon_set("d", DAEMON), pinned, pod("p", LITTLE))) == ["default"]
+    assert new_types(plan(node_pool(), daemon_set("d", DAEMON), pinned, pod("p", LITTLE))) == ["default"]
 
 
 def test_limits_of_a_daemon_without_pods_stand_for_missing_requests() -> None:
     """SCH-211"""
-    assert bought(plan(node_pool(), daemon_set("d", limits=DAEMON), pod("p", LITTLE))) == ["default"]
+    assert new_types(plan(node_pool(), daemon_set("d", limits=DAEMON), pod("p", LITTLE))) == ["default"]
 
 
 def test_a_claim_asks_for_its_pods_and_daemons_together() -> None:
@@ -405,7 +405,7 @@ def test_a_claim_in_flight_keeps_room_for_the_daemons_of_each_of_its_types() -> 
 def test_a_daemon_set_with_device_claims_is_no_overhead() -> None:
     """SCH-212, K15-174: only while requests of devices are ignored."""
     daemons = daemon_set("d", DAEMON, resource_claims=(PodResourceClaim(name="gpu"),))
-    assert bought(plan(node_pool(), daemons, pod("p", LITTLE, node_selector=AMD))) == ["small"]
+    assert new_types(plan(node_pool(), daemons, pod("p", LITTLE, node_selector=AMD))) == ["small"]
 
 
 def test_a_pod_spec_without_containers_needs_a_slot_only() -> None:

@@ -17,7 +17,6 @@ from support.builders import (
     NODE_CLASS,
     affinity,
     asked,
-    bought,
     categories,
     claim,
     daemon_set,
@@ -25,6 +24,7 @@ from support.builders import (
     existing,
     expr,
     left,
+    new_types,
     node,
     node_pool,
     plan,
@@ -45,7 +45,7 @@ def in_flight(*types: str, **fields: object) -> object:
 def test_a_claim_without_provider_id_is_capacity_in_flight() -> None:
     """S-017 as settled: the reference would not plan at all."""
     result = plan(node_pool(), in_flight("default"), pods(3, {"cpu": "1"}))
-    assert (existing(result), bought(result)) == ({"c": 3}, [])
+    assert (existing(result), new_types(result)) == ({"c": 3}, [])
 
 
 def sold(name: str, cpu: int, *, now: bool) -> InstanceType:
@@ -58,16 +58,16 @@ def test_a_claim_in_flight_may_become_a_type_that_is_sold_out_since() -> None:
     """SCH-071 Beyond: its launch may be under way, so what can be had now says nothing about it."""
     types = [sold("few", 2, now=False), sold("many", 16, now=True)]
     result = plan(node_pool(), in_flight("few", "many"), pods(1, {"cpu": "10"}), types=types)
-    assert (existing(result), bought(result)) == ({}, ["many"])
+    assert (existing(result), new_types(result)) == ({}, ["many"])
     result = plan(node_pool(), in_flight("few"), pods(1, {"cpu": "1"}), types=types)
-    assert (existing(result), bought(result)) == ({"c": 1}, [])
+    assert (existing(result), new_types(result)) == ({"c": 1}, [])
 
 
 def test_a_claim_in_flight_of_a_sold_out_type_counts_against_limits() -> None:
     """SCH-381"""
     types = [sold("gone", 4, now=False), sold("there", 4, now=True)]
     result = plan(node_pool(limits={"cpu": "4"}), in_flight("gone"), pods(2, {"cpu": "3"}), types=types)
-    assert (existing(result), bought(result), categories(result)) == ({"c": 1}, [], {"limits"})
+    assert (existing(result), new_types(result), categories(result)) == ({"c": 1}, [], {"limits"})
 
 
 @pytest.mark.speed
@@ -112,12 +112,12 @@ def test_an_in_flight_claim_counts_only_with_labels_that_are_certain(
     assert bool(existing(result)) is joins
 
 
-def test_a_claim_bought_for_a_bound_on_a_label_takes_its_pod_in_the_next_pass() -> None:
-    """S-017: a second pass while the first one's claim is launching buys nothing."""
+def test_a_claim_launched_for_a_bound_on_a_label_takes_its_pod_in_the_next_pass() -> None:
+    """S-017: a second pass while the first one's claim is launching launches nothing."""
     waiting = pod("p", {"cpu": "1"}, affinity=where(INTEGER, "Gt", "8"))
     first = plan(node_pool(), waiting)
     second = plan(node_pool(), waiting, first.new_claims[0].claim)
-    assert (existing(second), bought(second)) == ({first.new_claims[0].name: 1}, [])
+    assert (existing(second), new_types(second)) == ({first.new_claims[0].name: 1}, [])
 
 
 # -- requirements and labels ----------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_incompatible_requirements_never_share_a_node() -> None:
 def test_a_label_only_some_types_have_chooses_those() -> None:
     """S-028"""
     result = plan(node_pool(), pod("p", affinity=where(SPECIAL, "Exists")), types=inc(5))
-    assert bought(result) == ["t4"]
+    assert new_types(result) == ["t4"]
 
 
 def test_a_label_to_be_absent_chooses_the_other_types() -> None:
@@ -283,7 +283,7 @@ def test_every_valid_term_is_tried_at_every_level_of_preference() -> None:
     )
     result = plan(node_pool(), pod("p", affinity=either))
     assert asked(result, labels.ZONE) == [("In", ("z1",))]
-    assert bought(result) == ["arm"]
+    assert new_types(result) == ["arm"]
 
 
 @pytest.mark.parametrize(

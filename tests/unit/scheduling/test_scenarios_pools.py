@@ -18,13 +18,13 @@ from support.builders import (
     TYPE,
     affinity,
     asked,
-    bought,
     categories,
     claim,
     details,
     existing,
     expr,
     left,
+    new_types,
     node_and_claim,
     node_pool,
     plan,
@@ -126,7 +126,7 @@ def test_the_limit_of_nodes_counts_nodes_and_claims_in_flight() -> None:
     assert details(later) == "node limits have been exhausted for nodepool (NodePool=np)"
 
 
-def test_usage_beyond_the_limit_buys_nothing_and_removes_nothing() -> None:
+def test_usage_beyond_the_limit_launches_nothing_and_removes_nothing() -> None:
     """S-106, SCH-386"""
     over = node_and_claim("n", {"cpu": "100"})
     pool = node_pool(limits={"cpu": "20"})
@@ -139,7 +139,7 @@ def test_usage_beyond_the_limit_buys_nothing_and_removes_nothing() -> None:
 def test_a_leaving_node_does_not_count_against_limits() -> None:
     """SCH-381"""
     pool = node_pool(limits={"cpu": "2"})
-    assert bought(plan(pool, node_and_claim("n", {"cpu": "2"}, deleted=True), pod("p", {"cpu": "1"}))) == ["small"]
+    assert new_types(plan(pool, node_and_claim("n", {"cpu": "2"}, deleted=True), pod("p", {"cpu": "1"}))) == ["small"]
 
 
 def test_a_preference_is_given_up_for_existing_nodes_when_limits_run_out() -> None:
@@ -360,11 +360,11 @@ def test_with_policy_ignore_preferences_cost_nothing() -> None:
     result = plan(
         node_pool(), pod("p", affinity=preferred), options=SchedulingOptions(preferences=PreferencePolicy.IGNORE)
     )
-    assert bought(result) == ["small"]
-    assert bought(plan(node_pool(), pod("p", affinity=preferred))) == ["arm"]
+    assert new_types(result) == ["small"]
+    assert new_types(plan(node_pool(), pod("p", affinity=preferred))) == ["arm"]
 
 
-def test_a_contradiction_between_required_expressions_is_never_bought_for() -> None:
+def test_a_pod_with_contradicting_required_expressions_never_gets_a_node() -> None:
     """A pool without the label must not pass for one that satisfies Exists and NotIn together."""
     both = affinity(term(expr("team", "Exists"), expr("team", "NotIn", "a")))
     result = plan(node_pool(), pod("p", affinity=both))

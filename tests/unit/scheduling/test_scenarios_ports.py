@@ -8,12 +8,12 @@ from karpenter.api.core import Container, ContainerPort, Pod
 from karpenter.model import labels
 from support.applied_plans import PlannedCluster
 from support.builders import (
-    bought,
     claim,
     daemon_set,
     details,
     existing,
     left,
+    new_types,
     node_and_claim,
     node_pool,
     owner,
@@ -129,8 +129,8 @@ def test_a_port_that_every_daemon_takes_is_never_free() -> None:
 def test_a_daemon_blocks_only_the_types_it_runs_on() -> None:
     """SCH-418"""
     only_amd = daemon_on_port(node_selector={labels.ARCH: "amd64"})
-    assert bought(plan(node_pool(), only_amd, on_port("p"))) == ["arm"]
-    assert bought(plan(node_pool(), only_amd, on_port("p", (9090, "TCP", "")))) == ["small"]
+    assert new_types(plan(node_pool(), only_amd, on_port("p"))) == ["arm"]
+    assert new_types(plan(node_pool(), only_amd, on_port("p", (9090, "TCP", "")))) == ["small"]
 
 
 def test_a_daemon_blocks_only_the_pools_it_runs_on() -> None:

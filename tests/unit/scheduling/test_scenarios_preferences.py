@@ -127,7 +127,7 @@ def test_a_hard_spread_is_kept_while_soft_taints_are_tolerated() -> None:
     ("options", "expected"), [(SchedulingOptions(), {}), (IGNORE, {"n": 1})], ids=["respect", "SCH-252-ignore"]
 )
 def test_a_preference_may_cost_a_node_by_default(options: SchedulingOptions, expected: dict[str, int]) -> None:
-    """SCH-251: until it is relaxed, a preference counts as a requirement, so a node is bought for it."""
+    """SCH-251: until it is relaxed, a preference counts as a requirement, so a node is launched for it."""
     there = node_and_claim("n", {"cpu": "4"}, labels={ZONE: "z1"})
     preferring_pod = pod("p", {"cpu": "1"}, affinity=preferring((1, in_zone("z2"))))
     result = plan(node_pool(), there, preferring_pod, options=options)

@@ -18,13 +18,13 @@ from support.builders import (
     UNSCHEDULABLE,
     affinity,
     asked,
-    bought,
     budget,
     categories,
     details,
     existing,
     expr,
     left,
+    new_types,
     node,
     node_and_claim,
     node_pool,
@@ -55,7 +55,7 @@ GATED = Condition(type="PodScheduled", status="False", reason="SchedulingGated")
     ids=["S-004-unseen", "S-004-gated", "S-004-daemon", "S-004-mirror", "S-005-terminating"],
 )
 def test_pods_that_do_not_wait_for_a_node_are_ignored(waiting: Pod) -> None:
-    """S-004. S-005: a terminating pod is left out too, where the reference buys a node for it (SCH-041 Beyond)."""
+    """S-004. S-005: a terminating pod is left out too, where the reference launches a node for it (SCH-041 Beyond)."""
     result = plan(node_pool(), waiting)
     assert (result.new_claims, result.unschedulable) == ((), ())
 
@@ -72,14 +72,14 @@ def test_a_pod_for_which_others_are_preempted_is_left_out() -> None:
     """
     victim = pod("v", {"cpu": "1"}, node_name="n", meta={"deletion_timestamp": NOW}, priority=1)
     result = plan(node_pool(), node("n", {"cpu": "1"}), victim, nominated())
-    assert (bought(result), existing(result), left(result)) == ([], {}, [])
+    assert (new_types(result), existing(result), left(result)) == ([], {}, [])
 
 
 def test_a_nomination_without_preemption_excludes_nothing() -> None:
     """S-004 as settled: our own nominations use the same field; a full or vanished node does not hold the pod back."""
-    assert bought(plan(node_pool(), nominated())) == ["small"]
+    assert new_types(plan(node_pool(), nominated())) == ["small"]
     full = plan(node_pool(), node("n", {"cpu": "1"}), pod("other", {"cpu": "1"}, node_name="n"), nominated())
-    assert bought(full) == ["small"]
+    assert new_types(full) == ["small"]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_pod_that_opts_out_stays_pending_with_a_reason_of_its_own() -> None:
     ],
     ids=["not-ready", "deleting", "static"],
 )
-def test_without_a_usable_pool_nothing_is_bought(pool: object, why: PoolSkipReason) -> None:
+def test_without_a_usable_pool_nothing_is_launched(pool: object, why: PoolSkipReason) -> None:
     """S-011"""
     result = plan(pool, pod("p"))
     assert (result.new_claims, left(result), categories(result)) == ((), ["p"], {"no-pool"})
@@ -286,10 +286,10 @@ def test_an_undefined_label_that_resembles_an_existing_one_gets_a_hint(asked_for
     ],
     ids=["both", "both-open", "below", "at-the-end"],
 )
-def test_a_pool_whose_values_are_all_excluded_is_not_bought_for(
+def test_a_pool_whose_values_are_all_excluded_gets_no_node(
     bounds: tuple[tuple[str, str], ...], excluded: tuple[str, ...]
 ) -> None:
-    """SCH-146: otherwise the node gets a value its pods refuse, and is bought for again in every pass."""
+    """SCH-146: otherwise the node gets a value its pods refuse, and another one is planned in every pass."""
     pool = node_pool(requirements=[ANY_CAPACITY, *(wanted("k", operator, value) for operator, value in bounds)])
     result = plan(pool, pod("p", affinity=where("k", "NotIn", *excluded)))
     assert (left(result), categories(result)) == (["p"], {"requirements"})

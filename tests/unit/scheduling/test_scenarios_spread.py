@@ -339,7 +339,7 @@ def test_zones_without_the_capacity_type_pods_ask_for_do_not_bound_them() -> Non
 
 
 def test_a_zone_that_is_only_sold_out_still_bounds_the_others() -> None:
-    """SCH-490: what can be bought changes by the minute; pods that wait keep asking for that zone."""
+    """SCH-490: what can be launched changes by the minute; pods that wait keep asking for that zone."""
     sold = [offering("spot", "z1", 1.0), offering("spot", "z2", 1.0, available=False)]
     cluster = PlannedCluster(node_pool(), types=[shape("t", {"cpu": 4, "memory": "4Gi", "pods": 5}, sold)])
     result = cluster.batch(app_pods(3, spread=[spread_over()]))

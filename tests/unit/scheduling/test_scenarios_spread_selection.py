@@ -162,7 +162,7 @@ def test_pods_fill_existing_nodes_as_far_as_the_skew_allows() -> None:
     assert (sizes(result), cluster.counts()) == ([], {"z1": 3, "z2": 3, "z3": 3})
 
 
-def test_a_full_existing_zone_is_bought_for() -> None:
+def test_a_full_existing_zone_gets_a_new_node() -> None:
     there = [node_and_claim(f"n{zone}", {"cpu": "8"}, labels={ZONE: zone}) for zone in ("z1", "z2")]
     cluster = PlannedCluster(node_pool(), there)
     result = cluster.batch(app_pods(6, {"cpu": "100m"}, spread=[spread_over()]))

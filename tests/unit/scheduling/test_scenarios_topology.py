@@ -145,7 +145,7 @@ def test_several_nodes_of_pods_with_affinity_to_each_other_are_all_in_one_zone()
 
 
 def test_only_the_first_pod_of_an_affinity_group_may_choose_a_zone() -> None:
-    """S-178 differs from the reference, which buys in both zones: kube-scheduler lets a pod begin only where no pod it means is
+    """S-178 differs from the reference, which plans in both zones: kube-scheduler lets a pod begin only where no pod it means is
     anywhere, so the second node would stay empty.
     """
     cluster = PlannedCluster(node_pool())

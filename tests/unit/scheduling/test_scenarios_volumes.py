@@ -13,13 +13,13 @@ from support.builders import (
     ANY_CAPACITY,
     affinity,
     asked,
-    bought,
     categories,
     claim,
     details,
     existing,
     expr,
     left,
+    new_types,
     node_and_claim,
     node_pool,
     plan,
@@ -64,7 +64,7 @@ def test_a_volume_elsewhere_than_the_selector_leaves_no_place() -> None:
     assert left(plan(POOL, zonal("v", "z3"), pvc("disk", "v"), waiting)) == ["p"]
 
 
-def test_a_node_is_bought_where_the_volume_is() -> None:
+def test_a_node_is_launched_where_the_volume_is() -> None:
     """S-137: also when the pod's own terms are relaxed."""
     preferred = affinity(preferred=[(1, term(expr(labels.ZONE, "In", "z9")))])
     result = plan(POOL, zonal("v", "z2"), pvc("disk", "v"), user("p", "disk", affinity=preferred))
@@ -148,9 +148,9 @@ def test_new_nodes_get_no_more_volumes_than_their_type_attaches() -> None:
     assert sizes(plan(POOL, _known("other", 3), _with_disks(8), types=types)) == [8]
 
 
-def test_a_type_that_attaches_enough_is_bought_for_many_volumes() -> None:
+def test_a_type_that_attaches_enough_is_launched_for_many_volumes() -> None:
     result = plan(POOL, _known("a", 2), _with_disks(2, each=3), types=[_shape("a", 4), _shape("b", 8)])
-    assert (left(result), bought(result)) == ([], ["b"])
+    assert (left(result), new_types(result)) == ([], ["b"])
 
 
 def test_a_pod_with_more_volumes_than_any_node_attaches_gets_that_reason() -> None:

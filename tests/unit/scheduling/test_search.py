@@ -13,7 +13,7 @@ from karpenter.scheduling.packing import exact_packing
 from karpenter.scheduling.scheduling_options import ArrivalForecast, SchedulingOptions
 from karpenter.scheduling.search import packing_problem
 from karpenter.scheduling.solution import Solution
-from support.builders import bought, left, node_pool, plan, pod, pods, sizes, wanted, where
+from support.builders import left, new_types, node_pool, plan, pod, pods, sizes, wanted, where
 from support.instance_types import offering, shape
 
 #: By price alone, and of the pods there are.
@@ -37,7 +37,7 @@ def priced(*objects: object, types: list[InstanceType]) -> Solution:
     return plan(*objects, types=types, options=PLAIN)
 
 
-def test_nodes_that_fit_are_bought_instead_of_one_large_one() -> None:
+def test_nodes_that_fit_are_launched_instead_of_one_large_one() -> None:
     """Six cores fit on nodes of four and two; classic packing takes one node of eight that holds all pods."""
     types = of_cores((2, 0.2), (4, 0.4), (8, 0.8))
     solution = priced(node_pool(), pods(6, {"cpu": "1", "memory": "1Gi"}), types=types)
@@ -112,11 +112,11 @@ def test_a_fee_for_nodes_makes_them_fewer() -> None:
     """Two small nodes are slightly cheaper than one large, but not with the fee per node."""
     types = of_cores((2, 0.200), (4, 0.401))
     waiting = (node_pool(), pods(4, {"cpu": "1", "memory": "1Gi"}))
-    assert bought(priced(*waiting, types=types)) == ["c2", "c2"]
+    assert new_types(priced(*waiting, types=types)) == ["c2", "c2"]
     frugal = SchedulingOptions(
         objective=Objective(0.01, exposure=NO_EXPOSURE_LIMITS), arrival_forecast=ArrivalForecast.NONE
     )
-    assert bought(plan(*waiting, types=types, options=frugal)) == ["c4"]
+    assert new_types(plan(*waiting, types=types, options=frugal)) == ["c4"]
 
 
 def test_without_pods_nothing_costs_anything() -> None:
@@ -188,10 +188,10 @@ def equal_pools(number: int, **spec: object) -> list[NodePool]:
 
 
 def contents(solution: Solution) -> list[tuple[str, list[str]]]:
-    """The types that are bought and the pods on them, the names of NodePools aside."""
+    """The types that are launched and the pods on them, the names of NodePools aside."""
     return [
         (types, sorted(waiting.metadata.name for waiting in claim.pods))
-        for types, claim in zip(bought(solution), solution.new_claims, strict=True)
+        for types, claim in zip(new_types(solution), solution.new_claims, strict=True)
     ]
 
 

@@ -149,7 +149,7 @@ def test_room_for_pods_to_come_is_valued_only_where_the_classic_packing_is_made_
 def test_a_classic_packing_that_is_finished_below_a_search_is_the_classic_packing(
     monkeypatch: pytest.MonkeyPatch, limits: dict[str, str], together: bool
 ) -> None:
-    """Also where some pods can never be the first on a node, or nothing can be bought for them; it is made once only."""
+    """Also where some pods can never be the first on a node, or no node can be launched for them; it is made once only."""
     pack, compared = SchedulingPasses._pack, []
 
     def noting(self: SchedulingPasses, result: PassResult) -> Packing:

@@ -1,4 +1,4 @@
-"""Pod groups that fit on the same types share purchase options; the plan is that of groups that share none."""
+"""Pod groups that fit on the same types share launch options; the plan is that of groups that share none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from karpenter.api.core import Pod
 from karpenter.api.meta import LabelSelector
 from karpenter.api.scheduling_constraints import TopologySpreadConstraint
 from karpenter.model import labels
-from karpenter.scheduling.offerings import purchase_options
+from karpenter.scheduling.offerings import launch_options
 from karpenter.scheduling.scheduling_options import PackingMode, SchedulingOptions
 from support.builders import node_pool, plan, pod
 from support.instance_types import inc
@@ -48,6 +48,6 @@ def test_a_plan_is_the_same_where_groups_share_no_options(seed: int, monkeypatch
     waiting = _pods(draw)
     pools = [node_pool(), node_pool("other", weight=draw.choice((None, 10)))]
     usual = plan(*pools, waiting, types=list(inc(12)), options=CLASSIC)
-    monkeypatch.setattr(purchase_options, "MAX_POOLS_COMPARED", 0)
+    monkeypatch.setattr(launch_options, "MAX_POOLS_COMPARED", 0)
     assert plan(*pools, waiting, types=list(inc(12)), options=CLASSIC) == usual
     assert usual.new_claims

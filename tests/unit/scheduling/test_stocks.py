@@ -30,7 +30,7 @@ def plan(*objects: object, types: SoldTypes, options: SchedulingOptions | None =
     return plan_on_types(objects, types, lambda _: labels.WELL_KNOWN, options)
 
 
-def bought(result: Solution) -> list[str]:
+def launched(result: Solution) -> list[str]:
     return sorted(each.instance_types[0] for each in result.new_claims)
 
 
@@ -44,7 +44,7 @@ def test_no_more_nodes_are_planned_than_are_left(reserved_capacity: bool) -> Non
 
 def test_more_expensive_hosts_take_what_the_cheap_ones_do_not_hold() -> None:
     result = plan(node_pool(), pods(5, TWO), types=[hosts("cheap", 2, 0.1, 3), hosts("dear", 2, 0.4, 3)])
-    assert (bought(result), left(result)) == (["cheap"] * 3 + ["dear"] * 2, [])
+    assert (launched(result), left(result)) == (["cheap"] * 3 + ["dear"] * 2, [])
 
 
 def test_a_claim_is_for_hosts_of_one_stock_only() -> None:
@@ -55,11 +55,11 @@ def test_a_claim_is_for_hosts_of_one_stock_only() -> None:
 
 
 def test_what_hosts_cost_counts_as_without_a_count() -> None:
-    """Nothing of a stock is paid for already: the cheapest nodes for all pods are bought, and that is proven."""
+    """Nothing of a stock is paid for already: the cheapest nodes for all pods are launched, and that is proven."""
     result = plan(node_pool(), pods(8, ONE), types=[hosts("small", 2, 0.30, 9), hosts("large", 8, 1.0, 1)])
-    assert bought(result) == ["large"]
+    assert launched(result) == ["large"]
     result = plan(node_pool(), pods(2, ONE), types=[hosts("small", 2, 0.30, 9), hosts("large", 8, 1.0, 1)])
-    assert bought(result) == ["small"]
+    assert launched(result) == ["small"]
 
 
 @pytest.mark.parametrize(("of", "count"), [("lab", 2), ("office", 4)])
@@ -83,7 +83,7 @@ def test_pods_beyond_the_hosts_go_to_a_cloud() -> None:
     sold = Offering(requirements_from_labels({labels.ZONE: "z1", labels.CAPACITY_TYPE: "on-demand"}), 0.9)
     types = {"hosts": [hosts("h", 2, 0.1, 2)], "cloud": [replace(cloud, offerings=(sold,))]}
     result = plan(node_pool("hosts"), node_pool("cloud"), pods(5, TWO), types=types)
-    assert (bought(result), left(result)) == (["h", "h", "m", "m", "m"], [])
+    assert (launched(result), left(result)) == (["h", "h", "m", "m", "m"], [])
 
 
 def test_limits_of_the_node_pool_count_as_well() -> None:
@@ -98,5 +98,5 @@ def test_zones_have_stocks_of_their_own() -> None:
     types = [hosts("a", 2, 0.1, 1, zone="z1"), hosts("b", 2, 0.1, 3, zone="z2")]
     in_zones = [pods(2, TWO, prefix=f"p-{zone}", node_selector={labels.ZONE: zone}) for zone in ("z1", "z2")]
     result = plan(node_pool(), *in_zones, types=types)
-    assert bought(result) == ["a", "b", "b"]
+    assert launched(result) == ["a", "b", "b"]
     assert [name.split("-")[1] for name in left(result)] == ["z1"]

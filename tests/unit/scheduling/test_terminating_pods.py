@@ -13,8 +13,8 @@ from karpenter.scheduling.solution import Solution
 from support.builders import (
     NOW,
     UNSCHEDULABLE,
-    bought,
     existing,
+    new_types,
     node,
     node_and_claim,
     node_pool,
@@ -35,8 +35,8 @@ def ending(seconds: float, cpu: str = "2", **changes: object) -> Pod:
 
 
 def outcome(result: Solution) -> tuple[int, dict[str, int]]:
-    """How many nodes are bought, and how many pods go to each node that exists."""
-    return len(bought(result)), existing(result)
+    """How many nodes are launched, and how many pods go to each node that exists."""
+    return len(new_types(result)), existing(result)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def outcome(result: Solution) -> tuple[int, dict[str, int]]:
     [(0, (0, {"n": 1})), (30, (0, {"n": 1})), (31, (1, {})), (-5, (0, {"n": 1})), (-6, (1, {}))],
     ids=["now", "within the window", "after it", "still settling", "outstays its grace period"],
 )
-def test_no_node_is_bought_for_what_fits_once_a_pod_has_ended(
+def test_no_node_is_launched_for_what_fits_once_a_pod_has_ended(
     seconds: float, expected: tuple[int, dict[str, int]]
 ) -> None:
     """SCH-089 Beyond: kube-scheduler counts the pod until it is gone, and a new node takes longer than that."""

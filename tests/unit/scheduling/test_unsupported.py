@@ -23,13 +23,13 @@ from karpenter.scheduling.solver import solve
 from support.builders import (
     NOW,
     asked,
-    bought,
     categories,
     daemon_set,
     details,
     existing,
     indexes,
     left,
+    new_types,
     node_and_claim,
     node_pool,
     plan,
@@ -112,7 +112,7 @@ def test_a_pod_goes_only_where_its_operating_system_runs() -> None:
     ]
     on_windows = pod("p", {"cpu": "1"}, os=PodOS(name="windows"))
     result = plan(node_pool(), on_windows, types=types)
-    assert (bought(result), asked(result, labels.OS)) == (["glass"], [("In", ("windows",))])
+    assert (new_types(result), asked(result, labels.OS)) == (["glass"], [("In", ("windows",))])
     there = node_and_claim("n", {"cpu": "4"}, labels={labels.OS: "linux"})
     assert existing(plan(node_pool(), there, on_windows, types=types)) == {}
     assert existing(plan(node_pool(), there, pod("p", os=PodOS(name="linux")), types=types)) == {"n": 1}

@@ -20,7 +20,7 @@ from karpenter.scheduling.volume_usage import (
 )
 from karpenter.state.pod_volumes import ClusterVolumes, VolumesByDriver
 from karpenter.state.snapshot import ClusterSnapshot
-from support.builders import bought, categories, flatten, left, node_and_claim, node_pool, plan, pod, sizes, snapshot
+from support.builders import categories, flatten, left, new_types, node_and_claim, node_pool, plan, pod, sizes, snapshot
 from support.instance_types import index_of, shape
 from support.volume_builders import DRIVER, csi_node, pv, pvc, user
 
@@ -120,7 +120,7 @@ def test_types_that_attach_fewer_volumes_than_a_pod_has_are_dropped() -> None:
     wanted = with_volumes("p", (f"c{number}" for number in range(30)))
     larger = shape("larger", {ATTACHMENT_RESOURCE_PREFIX + DRIVER: 30, "pods": 50, "cpu": 8, "memory": "16Gi"})
     assert left(plan(node_pool(), wanted, types=limited(27))) == ["p"]
-    assert bought(plan(node_pool(), wanted, types=[*limited(27), larger])) == ["larger"]
+    assert new_types(plan(node_pool(), wanted, types=[*limited(27), larger])) == ["larger"]
 
 
 def test_pods_whose_volumes_together_are_too_many_get_nodes_of_their_own() -> None:

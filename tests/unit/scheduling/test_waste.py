@@ -24,18 +24,18 @@ def wasted(result: Solution, *types: InstanceType) -> dict[str, float]:
     return WasteCalculator(index_of(types)).wasted_by_resource(claim)
 
 
-def bought(*types: InstanceType, **requests: str | int) -> dict[str, float]:
+def waste_of(*types: InstanceType, **requests: str | int) -> dict[str, float]:
     asked = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in requests.items()}
     return wasted(plan(node_pool("p"), pod("a", asked), types=types), *types)  # type: ignore[arg-type]
 
 
 def test_a_price_is_divided_with_8_gib_for_a_core_and_the_unused_part_is_waste() -> None:
     """8 cores and 16 GiB cost 0.8 and 0.2 USD; a quarter and a half are requested."""
-    assert bought(PLAIN, cpu=2, memory="8Gi") == pytest.approx({"cpu": 0.6, "memory": 0.1})
+    assert waste_of(PLAIN, cpu=2, memory="8Gi") == pytest.approx({"cpu": 0.6, "memory": 0.1})
 
 
 def test_a_full_node_wastes_nothing_whatever_slots_for_pods_are_left() -> None:
-    assert bought(PLAIN, cpu=8, memory="16Gi") == {"cpu": 0.0, "memory": 0.0}
+    assert waste_of(PLAIN, cpu=8, memory="16Gi") == {"cpu": 0.0, "memory": 0.0}
 
 
 def test_what_daemon_sets_request_is_used() -> None:
@@ -48,19 +48,19 @@ def test_what_daemon_sets_request_is_used() -> None:
 def test_accelerators_get_what_the_node_costs_beyond_cpu_and_memory_at_the_going_rate() -> None:
     """At 0.1 USD for a core the same amounts cost 1 USD, so two GPUs cost 3, one of which is idle."""
     with_gpus = sold("gpus", 4.0, cpu=8, memory="16Gi", gpu=2)
-    actual = bought(PLAIN, with_gpus, cpu=8, memory="16Gi", gpu=1)
+    actual = waste_of(PLAIN, with_gpus, cpu=8, memory="16Gi", gpu=1)
     assert actual == pytest.approx({"cpu": 0.0, "memory": 0.0, "nvidia.com/gpu": 1.5})
 
 
 def test_the_going_rate_is_that_of_the_same_capacity_type() -> None:
     """Nothing without GPUs is sold as spot here: all of the price is for GPUs."""
     with_gpus = sold("gpus", 4.0, "spot", cpu=8, memory="16Gi", gpu=2)
-    assert bought(PLAIN, with_gpus, cpu=1, memory="1Gi", gpu=1)["nvidia.com/gpu"] == pytest.approx(2.0)
+    assert waste_of(PLAIN, with_gpus, cpu=1, memory="1Gi", gpu=1)["nvidia.com/gpu"] == pytest.approx(2.0)
 
 
 def test_the_waste_of_a_node_adds_up_to_no_more_than_its_price() -> None:
     with_gpus = sold("gpus", 0.5, cpu=8, memory="16Gi", gpu=2)
-    assert sum(bought(with_gpus, PLAIN, cpu="1m", memory="1Mi").values()) == pytest.approx(0.5, abs=0.001)
+    assert sum(waste_of(with_gpus, PLAIN, cpu="1m", memory="1Mi").values()) == pytest.approx(0.5, abs=0.001)
 
 
 def test_network_cards_are_no_accelerators() -> None:

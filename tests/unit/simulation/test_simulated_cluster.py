@@ -107,7 +107,7 @@ def test_three_hundred_pods_run_and_when_they_leave_nothing_is_left_that_costs_m
     run_in_virtual_time(scenario, replace(SETTINGS, nominate_pods=nominate))
 
 
-def test_the_same_seed_buys_the_same_instances_and_binds_the_same_pods() -> None:
+def test_the_same_seed_launches_the_same_instances_and_binds_the_same_pods() -> None:
     async def scenario(cluster: SimulatedCluster) -> tuple[object, ...]:
         await rise(cluster, 120)
         claims = (await cluster.kube.list(kinds.NODE_CLAIM)).items
@@ -129,16 +129,16 @@ def test_the_history_has_every_instance_with_its_node_and_its_price() -> None:
         for deployment in wanted:
             await cluster.scale(deployment.metadata.name, 0)
         assert await cluster.wait_until(lambda: cluster.counts().is_empty, 600)
-        bought = [notice for notice in cluster.history.notices if isinstance(notice, InstanceLaunched)]
+        launched = [notice for notice in cluster.history.notices if isinstance(notice, InstanceLaunched)]
         ended = [notice for notice in cluster.history.notices if isinstance(notice, InstanceEnded)]
-        assert sum(instance_launched.pod_count for instance_launched in bought) == 60
-        assert {instance_launched.record.node_name for instance_launched in bought} == {
+        assert sum(instance_launched.pod_count for instance_launched in launched) == 60
+        assert {instance_launched.record.node_name for instance_launched in launched} == {
             instance_ended.record.node_name for instance_ended in ended
         }
         assert {instance_ended.reason for instance_ended in ended} == {"Empty"}
         hours = [
             (last.at - first.at).total_seconds() / 3600 * first.record.price_per_hour
-            for first in bought
+            for first in launched
             for last in ended
             if first.record.node_name == last.record.node_name
         ]

@@ -2,7 +2,7 @@
 
 Recorded: 510 pods of thirty Deployments, of which 240 stay; Karpenter came from 22.9 to 7.34 USD per hour (1.18 times the bound)
 and restarted all of them. What it began with depends on the waves in which pods come to a live cluster. Here they come at once;
-for 500 pods of these sizes at once Karpenter was recorded to buy one node of 17.99 USD per hour.
+for 500 pods of these sizes at once Karpenter was recorded to launch one node of 17.99 USD per hour.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def test_the_profile_karpenter_reaches_the_recorded_price_and_restarts_all_pods_
     tmp_path: Path,
 ) -> None:
     requirements = [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in OF_ANY_SIZE]
-    buying = pool(disruption={"consolidateAfter": "15s", "budgets": [{"nodes": "100%"}]})
-    buying["spec"]["template"]["spec"]["requirements"] = requirements
+    pool_in_use = pool(disruption={"consolidateAfter": "15s", "budgets": [{"nodes": "100%"}]})
+    pool_in_use["spec"]["template"]["spec"]["requirements"] = requirements
     (tmp_path / "trace.csv").write_text(_trace())
-    (tmp_path / "pool.json").write_text(json.dumps(buying))
+    (tmp_path / "pool.json").write_text(json.dumps(pool_in_use))
     given = ["--trace", str(tmp_path / "trace.csv"), "-f", str(tmp_path / "pool.json"), "--policy", "karpenter"]
     result = CliRunner().invoke(app, ["simulate", *given, "-o", "json"], catch_exceptions=False)
     assert (result.exit_code, result.stderr) == (0, "")

@@ -193,7 +193,7 @@ def test_replicas_are_spread_over_zones_on_request_and_a_lost_one_comes_back_whe
     assert {requirement.key: requirement.values for requirement in claim.spec.requirements}[labels.ZONE] == ("z2",)
 
 
-def test_only_zones_the_pool_can_buy_in_count_and_only_on_request() -> None:
+def test_only_zones_the_pool_can_launch_in_count_and_only_on_request() -> None:
     """SCH §24 Beyond"""
     spot = NodeSelectorRequirementWithMinValues(key=labels.CAPACITY_TYPE, operator="In", values=("spot",))
     assert static.spread_zones(spreading(spot), STD) == ("z1", "z2")

@@ -219,7 +219,7 @@ def _replacement_message(blocker: ReplacementBlocker) -> str:
         case move_blockers.PriceUnknown():
             return f"{_NOT_CHEAPER}, the price of this one is not known"
         case move_blockers.SameTypeAgain():
-            return f"{_NOT_CHEAPER}, the same node would be bought again"
+            return f"{_NOT_CHEAPER}, the same node would be launched again"
         case move_blockers.MinValuesUnmet(keys):
             return f"{_NOT_CHEAPER}, minValues requirement is not met (label(s) {', '.join(keys)})"
         case move_blockers.SpotMinValuesUnmet():

@@ -30,7 +30,7 @@ from karpenter.disruption.decide.remaining_budgets import RemainingBudgets
 from karpenter.disruption.decide.replacement_prices import MoveRejection
 
 _REASON = DisruptionReason.UNDERUTILIZED
-#: So often a set is planned anew without nodes that would only be bought once more.
+#: So often a set is planned anew without nodes that would only be launched once more.
 _MAX_PRUNINGS = 6
 _TINY = 1e-9
 #: Sets of so many nodes come first: a command is carried out as a whole or not at all.
@@ -156,7 +156,7 @@ class ConsolidationSearch:
     def _replace_set(self, candidates: Sequence[Candidate]) -> Command | None:
         """The move, as far as possible without nodes that would come back as they are; None where nothing is saved.
 
-        Without them nothing more may have to be bought than with them: else they are not the same, but part of a better plan.
+        Without them no more may have to be launched than with them: else they are not the same, but part of a better plan.
         """
         members = list(candidates)
         best: Command | None = None

@@ -108,30 +108,30 @@ class MoveEvaluator:
     def revalidate(self, pending: PendingCommand, candidates: Sequence[Candidate]) -> Command | None:
         """A move that was chosen before, with its nodes as they are now; None where it is not right any more (DIS-272).
 
-        It is right if what was to be bought, and nothing else, still gives every pod a place, and is still worth it.
+        It is right if its replacements, and no other new nodes, still give every pod a place, and is still worth it.
         """
         place = self.simulation.place_as_planned(candidates, pending)
         if place is None:
             return None
         pods_by_node = {placed.node_key: placed.pods for placed in place.placements}
-        bought = tuple(
+        replacements = tuple(
             replace(replacement, pods=pods_by_node[replacement.name])
             for replacement in pending.replacements
             if replacement.name in pods_by_node
         )
-        names = {replacement.name for replacement in bought}
+        names = {replacement.name for replacement in replacements}
         placed = tuple(placed_pods for placed_pods in place.placements if placed_pods.node_key not in names)
-        price = sum(planned.cost_per_hour for planned in bought)
+        price = sum(planned.cost_per_hour for planned in replacements)
         price += self.simulation.arrivals.added_cpu_surplus(candidates, placed)
         saving = saving_per_hour(candidates, price)
         scores = self.scoring.scores(candidates, price)
-        if not self.scoring.are_approved(scores) or (bought and (saving is None or saving <= 0)):
+        if not self.scoring.are_approved(scores) or (replacements and (saving is None or saving <= 0)):
             return None
         command = Command(
             reason=DisruptionReason.UNDERUTILIZED,
             consolidation_type=pending.consolidation_type,
             candidates=tuple(candidates),
-            replacements=bought,
+            replacements=replacements,
             placed_on_existing=placed,
             saving_per_hour=saving,
             scores=scores,
@@ -153,7 +153,7 @@ class MoveEvaluator:
             return rejection
         reschedule = self.simulation.reschedule_unless_refused(candidates, refused, price - needed)
         if isinstance(reschedule, RefusedNodes | TooExpensive):
-            rejection = MoveRejection(_why_not_bought(reschedule, price, needed))
+            rejection = MoveRejection(_why_not_replaced(reschedule, price, needed))
             if alike is not None:
                 self._known.rejections[alike] = rejection
             return rejection
@@ -259,7 +259,7 @@ class MoveEvaluator:
         )
 
 
-def _why_not_bought(answer: RefusedNodes | TooExpensive, price: float, needed: float) -> MoveBlocker:
+def _why_not_replaced(answer: RefusedNodes | TooExpensive, price: float, needed: float) -> MoveBlocker:
     """Why no new nodes replace candidates of this price that need to save so much, in USD per hour."""
     if isinstance(answer, RefusedNodes):
         return SpotToSpotDisabled()

@@ -137,14 +137,14 @@ def _dependencies(
     removed: Set[str], destinations: Mapping[str, Sequence[tuple[Pod, str]]], steps: Sequence[Command]
 ) -> Iterator[tuple[str, str]]:
     """Pairs of nodes, by key, of which one is there or goes because of the other."""
-    bought = {replacement.name for step in steps for replacement in step.replacements}
+    launched = {replacement.name for step in steps for replacement in step.replacements}
     for step in steps:
         hosts = [placed.node_key for placed in step.placed_on_existing if placed.node_key in removed]
         connected = [*(replacement.name for replacement in step.replacements), *hosts]
         yield from ((key, connected[0]) for key in connected)
         yield from ((candidate.key, connected[0]) for candidate in step.candidates if connected)
     for key in removed:
-        yield from ((host, key) for _, host in destinations[key] if host in bought)
+        yield from ((host, key) for _, host in destinations[key] if host in launched)
 
 
 def _command(

@@ -141,7 +141,7 @@ def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]
     if not settled:
         return snapshot
     going = {candidate.key for command in settled for candidate in command.candidates}
-    bought = [planned for command in settled for planned in command.replacements]
+    replacements = [planned for command in settled for planned in command.replacements]
     existing = {state_node.key for state_node in snapshot.nodes}
     nodes = [
         replace(state_node, marked_for_deletion=True) if state_node.key in going else state_node
@@ -149,11 +149,13 @@ def with_started_commands(snapshot: ClusterSnapshot, commands: Iterable[Command]
     ]
     nodes += [
         build_state_node(None, new_nodeclaim.claim, NO_NODE_USAGE, marked=False)
-        for new_nodeclaim in bought
+        for new_nodeclaim in replacements
         if new_nodeclaim.name not in existing
     ]
     planned = dict(snapshot.planned_nodes)
-    planned.update((pod.metadata.uid, new_nodeclaim.name) for new_nodeclaim in bought for pod in new_nodeclaim.pods)
+    planned.update(
+        (pod.metadata.uid, new_nodeclaim.name) for new_nodeclaim in replacements for pod in new_nodeclaim.pods
+    )
     planned.update(
         (pod.metadata.uid, placed.node_key)
         for command in settled

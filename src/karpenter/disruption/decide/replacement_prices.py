@@ -137,7 +137,7 @@ def _spot_to_spot(replacement: CheaperReplacement) -> CheaperReplacement | MoveR
 
 
 def _single_capacity_type(claim: SchedulingNodeClaim) -> SchedulingNodeClaim | None:
-    """Spot only where it may be spot, so that missing spot capacity fails instead of buying a more expensive node (DIS-182).
+    """Spot only where it may be spot, so that without spot capacity the launch fails, and no more expensive node comes (DIS-182).
 
     None where that leaves too few types for minValues.
     """

@@ -40,7 +40,7 @@ def _immediate(lint_input: LintInput) -> Iterator[Match]:
         moves_pods = disruption.consolidation_policy != "WhenEmpty"
         if restless is not None and is_immediate and moves_pods and where.has("spec.disruption"):
             text = (
-                f"every small pod that comes or goes, such as those of {restless.where.subject}, makes nodes be bought and "
+                f"every small pod that comes or goes, such as those of {restless.where.subject}, makes nodes be launched and "
                 "consolidated; let nodes rest for some minutes"
             )
             yield Match(where, _CONSOLIDATE_AFTER, text)
@@ -150,7 +150,7 @@ RULES = (
         Severity.WARNING,
         Topic.BUDGETS,
         "`consolidateAfter: 0s` beside Jobs, CronJobs or pods of at most 100m CPU.",
-        "Nodes are bought and given back with every wave of such pods, and other pods are moved for it.",
+        "Nodes are launched and removed with every wave of such pods, and other pods are moved for it.",
         "Write `consolidateAfter: 5m` or more, or the policy `WhenEmpty`.",
         _immediate,
     ),

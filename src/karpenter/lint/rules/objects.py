@@ -147,7 +147,7 @@ RULES = (
         "A quantity whose unit was probably confused or forgotten: `100M` of CPU, `512m` or `1024` of memory. Looked at are "
         "requests, limits, LimitRanges, what a kubelet reserves and when it evicts, and the capacity of hosts.",
         "`m` means thousandths, `M` millions, and memory without a unit is in bytes: the pod fits no node or requests next to "
-        "nothing, and a NodePool buys no node.",
+        "nothing, and a NodePool launches no node.",
         "Write the unit that is meant, such as `512Mi`.",
         _odd_quantity,
     ),

@@ -1,4 +1,4 @@
-"""Rules about constraints between pods: those that buy a node for each pod, and those that cannot be met."""
+"""Rules about constraints between pods: those that need a new node for each pod, and those that cannot be met."""
 
 from __future__ import annotations
 
@@ -110,9 +110,7 @@ def _preference_costs(lint_input: LintInput) -> Iterator[Match]:
                 and _replicas(pod, lint_input) > _FEW_REPLICAS
             ):
                 path = f"{pod.path}.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
-                text = (
-                    "counts as required while nodes are planned, so it buys a node for each pod as long as limits allow"
-                )
+                text = "counts as required while nodes are planned, so it takes a new node for each pod as long as limits allow"
                 yield Match(pod.where, path, text)
 
 
@@ -205,7 +203,7 @@ RULES = (
         Severity.NOTE,
         Topic.WORKLOADS,
         "Preferred anti-affinity by node among more than three replicas.",
-        "Karpenter treats preferences as requirements as long as it can, and buys nodes for them.",
+        "Karpenter treats preferences as requirements as long as it can, and launches nodes for them.",
         "Use a spread with `ScheduleAnyway`, or set `--preference-policy Ignore`.",
         _preference_costs,
     ),

@@ -28,7 +28,7 @@ def _no_requests(lint_input: LintInput) -> Iterator[Match]:
         for index, container in enumerate(pod.spec.containers):
             missing = [name for name in _NEEDED if name not in _requested(container)]
             if missing:
-                text = f"requests no {' and no '.join(missing)}: nodes are bought as if it needed none"
+                text = f"requests no {' and no '.join(missing)}: nodes are planned as if it needed none"
                 yield Match(pod.where, f"{pod.path}.containers[{index}]", text)
 
 
@@ -115,7 +115,7 @@ RULES = (
         Severity.WARNING,
         Topic.WORKLOADS,
         "A container without a request for CPU or memory. Namespaces with a LimitRange in the input are left out.",
-        "Nodes are bought by requests: the pods share what was bought for others, and are evicted first.",
+        "Nodes are planned by requests: the pods share what was launched for others, and are evicted first.",
         "Write requests for both, or a LimitRange with defaults.",
         _no_requests,
     ),

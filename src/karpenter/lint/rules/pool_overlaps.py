@@ -32,7 +32,7 @@ def _shadowed(lint_input: LintInput) -> Iterator[Match]:
         if cover is not None:
             text = (
                 f"is never used: NodePool {cover.name} (weight {cover.weight}) takes every pod that fits here, "
-                "buys every instance type of this pool and has no limits"
+                "launches every instance type of this pool and has no limits"
             )
             yield Match(where, "metadata.name", text)
 
@@ -91,8 +91,8 @@ RULES = (
         "shadowed-pool",
         Severity.WARNING,
         Topic.POOLS,
-        "A NodePool behind a heavier one that takes the same pods, buys the same types and has no limits.",
-        "The lighter pool never buys a node.",
+        "A NodePool behind a heavier one that takes the same pods, launches the same types and has no limits.",
+        "The lighter pool never launches a node.",
         "Give the heavier pool limits or narrower requirements, or drop the lighter one.",
         _shadowed,
     ),
@@ -102,7 +102,7 @@ RULES = (
         Severity.NOTE,
         Topic.POOLS,
         "Two NodePools of the same weight that serve the same pods.",
-        "Which of them buys a node follows from prices, and from chance in Karpenter.",
+        "Which of them launches a node follows from prices, and from chance in Karpenter.",
         "Give them different weights, or make their requirements or taints exclude each other.",
         _tied,
     ),

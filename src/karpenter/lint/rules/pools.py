@@ -30,7 +30,7 @@ _SHOWN = 3
 
 
 def pools_with_offers(lint_input: LintInput) -> Iterator[tuple[SourceObject, PoolOffer]]:
-    """The NodePools of which it is known what they can buy."""
+    """The NodePools of which it is known what they can launch."""
     for where, pool in lint_input.of_type(NodePool):
         offer = lint_input.offers.get(pool.metadata.name)
         if offer is not None:
@@ -57,7 +57,7 @@ def requirement_path(pool: NodePool, key: str) -> str:
 def _no_limits(lint_input: LintInput) -> Iterator[Match]:
     for where, pool in lint_input.of_type(NodePool):
         if not pool.spec.limits and pool.spec.replicas is None:
-            yield Match(where, "spec", "has no limits: a faulty workload buys nodes without end")
+            yield Match(where, "spec", "has no limits: a faulty workload leads to nodes without end")
 
 
 def _below_one_node(lint_input: LintInput) -> Iterator[Match]:
@@ -70,7 +70,9 @@ def _below_one_node(lint_input: LintInput) -> Iterator[Match]:
             if not template.types & template.index.within_limits({name: amount}):
                 least = template.index.types[next(members(smallest))]
                 has = res.resources_to_wire({name: least.capacity.get(name, 0)})[name]
-                text = f"the smallest instance type of the pool, {least.name}, has {has}: the pool never buys a node"
+                text = (
+                    f"the smallest instance type of the pool, {least.name}, has {has}: the pool never launches a node"
+                )
                 yield Match(where, child_path(_LIMITS, name), text)
 
 
@@ -95,7 +97,7 @@ def _no_offers(lint_input: LintInput) -> Iterator[Match]:
 
 
 def _blocking_key(offer: PoolOffer) -> str:
-    """The label without whose requirement something could be bought; empty where there is no such single one."""
+    """The label without whose requirement something could be launched; empty where there is no such single one."""
     requirements = nodepool_requirements(offer.pool)
     for key in requirements:
         rest = requirements.without((key,))
@@ -150,7 +152,9 @@ def _no_fallback(lint_input: LintInput) -> Iterator[Match]:
         if is_spot_only(template.requirements) and not any(
             _is_fallback(other, template) for _, other in templates if other is not template
         ):
-            text = "buys spot capacity only, and no other NodePool of the input buys on-demand for the same pods"
+            text = (
+                "launches spot capacity only, and no other NodePool of the input launches on-demand for the same pods"
+            )
             yield Match(where, requirement_path(template.pool, labels.CAPACITY_TYPE), text)
 
 
@@ -161,7 +165,7 @@ def _is_fallback(other: NodePoolTemplate, template: NodePoolTemplate) -> bool:
 
 
 def is_spot_only(requirements: Requirements) -> bool:
-    """Whether nothing but spot capacity is bought."""
+    """Whether nothing but spot capacity is launched."""
     requirement = requirements.requirement_for(labels.CAPACITY_TYPE)
     return requirement.operator is Op.IN and requirement.values == frozenset({labels.SPOT})
 
@@ -190,7 +194,7 @@ def _mixed_architectures(lint_input: LintInput) -> Iterator[Match]:
         architectures = template.index.values(labels.ARCH, template.types)
         is_left_open = requirement_path(template.pool, labels.ARCH) == _REQUIREMENTS
         if len(architectures) > 1 and is_left_open:
-            text = f"buys {' and '.join(sorted(architectures))}: a pod without a selector may land on either; name one or both"
+            text = f"launches {' and '.join(sorted(architectures))}: a pod without a selector may get either; name one or both"
             yield Match(where, _REQUIREMENTS, text)
 
 
@@ -250,7 +254,7 @@ RULES = (
         Severity.WARNING,
         Topic.POOLS,
         "A NodePool without `limits`.",
-        "A faulty autoscaler or a loop of Jobs buys nodes until the account's quota ends it.",
+        "A faulty autoscaler or a loop of Jobs leads to new nodes until the account's quota ends it.",
         "Write `limits.cpu`, some way above the expected peak.",
         _no_limits,
     ),
@@ -260,7 +264,7 @@ RULES = (
         Severity.ERROR,
         Topic.POOLS,
         "A limit below the smallest instance type of the pool. A limit of 0 is a switch and not reported.",
-        "The pool never buys a node.",
+        "The pool never launches a node.",
         "Raise the limit, or allow smaller types.",
         _below_one_node,
     ),
@@ -270,7 +274,7 @@ RULES = (
         Severity.ERROR,
         Topic.POOLS,
         "A limit below zero.",
-        "The pool never buys a node.",
+        "The pool never launches a node.",
         "Write a positive quantity, or 0 to switch the pool off.",
         _negative,
     ),
@@ -280,8 +284,8 @@ RULES = (
         Severity.ERROR,
         Topic.POOLS,
         "Requirements that no offering of the region meets.",
-        "The pool never buys a node, and pods that need it stay pending.",
-        "Loosen the requirement that the finding names. `karpenter plan -f` shows what is sold.",
+        "The pool never launches a node, and pods that need it stay pending.",
+        "Loosen the requirement that the finding names. `karpenter plan -f` shows what is for sale.",
         _no_offers,
     ),
     Rule(
@@ -290,7 +294,7 @@ RULES = (
         Severity.ERROR,
         Topic.POOLS,
         "`minValues` above what the requirements leave.",
-        "With the policy Strict the pool buys nothing.",
+        "With the policy Strict the pool launches nothing.",
         "Lower `minValues`, or allow more values.",
         _min_values,
     ),
@@ -329,7 +333,7 @@ RULES = (
         "spot-without-fallback",
         Severity.NOTE,
         Topic.POOLS,
-        "Spot capacity only, and no other NodePool that would buy on-demand for the same pods.",
+        "Spot capacity only, and no other NodePool that would launch on-demand for the same pods.",
         "When spot capacity is gone, pods stay pending.",
         "Allow `on-demand` too, or add a NodePool of lower weight.",
         _no_fallback,
@@ -349,7 +353,7 @@ RULES = (
         "architecture-left-open",
         Severity.NOTE,
         Topic.POOLS,
-        "A NodePool that buys amd64 and arm64 without saying so.",
+        "A NodePool that launches amd64 and arm64 without saying so.",
         "Images for one architecture crash on nodes of the other.",
         "Require `kubernetes.io/arch`, with both values where images are built for both.",
         _mixed_architectures,
@@ -369,7 +373,7 @@ RULES = (
         "daemonsets-fill-nodes",
         Severity.NOTE,
         Topic.POOLS,
-        "DaemonSets that take more than half of an instance type the pool may buy.",
+        "DaemonSets that take more than half of an instance type the pool may launch.",
         "Plans count DaemonSets, but a cluster of small nodes pays mostly for agents.",
         "Ask for larger types.",
         _crowded_by_daemons,
@@ -380,7 +384,7 @@ RULES = (
         Severity.WARNING,
         Topic.POOLS,
         "A node class that is not among those of the input.",
-        "A NodePool without its class is not ready and buys nothing.",
+        "A NodePool without its class is not ready and launches nothing.",
         "Correct the name, or lint the file with the class, too.",
         _missing_class,
     ),

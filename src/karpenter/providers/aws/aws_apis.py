@@ -115,10 +115,10 @@ class LaunchTemplateApi(Protocol):
 
 
 class FleetApi(Protocol):
-    """EC2: buying."""
+    """EC2: launches."""
 
     async def create_fleet(self, request: FleetRequest) -> FleetAnswer:
-        """Buy instances. Never repeated by the port itself once the request may have arrived."""
+        """Launch instances. Never repeated by the port itself once the request may have arrived."""
 
     async def dry_run_fleet(self, request: FleetRequest) -> None:
         """The same as a dry run, without retries; a passed one raises ``AwsError`` (``is_dry_run_passed``)."""
@@ -128,7 +128,7 @@ class FleetApi(Protocol):
 
 
 class InstanceApi(Protocol):
-    """EC2: instances that were bought."""
+    """EC2: instances that were launched."""
 
     async def describe_instances(
         self, ids: Sequence[str] = (), filters: Sequence[Ec2Filter] = ()

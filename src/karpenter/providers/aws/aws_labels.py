@@ -16,7 +16,7 @@ PLACEMENT_GROUP_ID = f"{labels.AWS_GROUP}/placement-group-id"
 PLACEMENT_GROUP_PARTITION = f"{labels.AWS_GROUP}/placement-group-partition"
 ZONE_ID = "topology.k8s.aws/zone-id"
 
-#: On a NodeClaim: the purchase it took part in. On its instance: the same, as a tag. Ours.
+#: On a NodeClaim: the launch batch it took part in. On its instance: the same, as a tag. Ours.
 LAUNCH_BATCH = f"{labels.AWS_GROUP}/launch-batch"
 NODE_CLASS_HASH = f"{labels.AWS_GROUP}/ec2nodeclass-hash"
 NODE_CLASS_HASH_VERSION = f"{labels.AWS_GROUP}/ec2nodeclass-hash-version"

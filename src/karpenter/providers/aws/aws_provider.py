@@ -93,7 +93,7 @@ class AwsProvider:
         return self._dependencies.hooks
 
     async def create(self, claim: NodeClaim) -> Instance:
-        """Buy one instance for the claim (AWS-410 to AWS-417)."""
+        """Launch one instance for the claim (AWS-410 to AWS-417)."""
         try:
             return await self._create(claim)
         finally:

@@ -1,7 +1,7 @@
 """The least the controller needs to be allowed, and what must be there around it (AWS §16).
 
 Statements are data, so that a test can hold every call of the adapters against them: a policy kept by hand falls behind the code,
-and a missing action shows only when the call is made. Actions on what is bought ask for the cluster's tags; that is why every
+and a missing action shows only when the call is made. Actions on what is launched ask for the cluster's tags; that is why every
 request carries them (AWS-721).
 """
 
@@ -183,22 +183,22 @@ def _resource_tag_conditions(location: ClusterLocation) -> IamConditions:
 
 def _node_lifecycle(location: ClusterLocation) -> Iterator[IamStatement]:
     created = location.ec2("fleet instance volume network-interface launch-template spot-instances-request")
-    buying = "ec2:RunInstances ec2:CreateFleet"
+    launching = "ec2:RunInstances ec2:CreateFleet"
     inputs = (
         location.arn("ec2", "image/*", account=""),
         location.arn("ec2", "snapshot/*", account=""),
         *location.ec2("security-group subnet capacity-reservation placement-group"),
     )
-    yield _iam_statement("AllowScopedEC2InstanceAccessActions", buying, *inputs)
+    yield _iam_statement("AllowScopedEC2InstanceAccessActions", launching, *inputs)
     yield _iam_statement(
         "AllowScopedEC2LaunchTemplateAccessActions",
-        buying,
+        launching,
         *location.ec2("launch-template"),
         **_resource_tag_conditions(location),
     )
     yield _iam_statement(
         "AllowScopedEC2InstanceActionsWithTags",
-        f"{buying} ec2:CreateLaunchTemplate",
+        f"{launching} ec2:CreateLaunchTemplate",
         *created,
         **_request_tag_conditions(location),
     )

@@ -41,7 +41,7 @@ class FaultsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLaunch:
-    """What rules are matched against: the instance that is about to be bought."""
+    """What rules are matched against: the instance that is about to be launched."""
 
     node_pool: str
     instance_type: str

@@ -5,7 +5,7 @@ difference, one step at a time. It keeps no other state, so it can be stopped an
 on pods and one timer queue. There is no loop per node, so hundreds of nodes with thousands of pods cost only the writes that a
 real cluster would see too.
 
-An instance is bought (``instances.Record``), registers after its delay, becomes ready, is deleted or interrupted, shuts down, and
+An instance is launched (``instances.Record``), registers after a delay, becomes ready, is deleted or interrupted, shuts down, and
 is gone. A pod is bound, runs, perhaps succeeds, is deleted, and is gone. The scheduled faults of an instance (``faults``) are
 part of its record.
 """

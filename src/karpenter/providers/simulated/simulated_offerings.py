@@ -1,4 +1,4 @@
-"""Which instance to buy for a claim: the cheapest offering that satisfies all of it (OPS-256, OPS-259, OPS-267). Pure."""
+"""Which instance to launch for a claim: the cheapest offering that satisfies all of it (OPS-256, OPS-259, OPS-267). Pure."""
 
 from __future__ import annotations
 

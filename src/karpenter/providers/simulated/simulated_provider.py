@@ -1,6 +1,6 @@
-"""The simulated cloud (OPS-250 ff.): instances that cost nothing, behave like bought ones and can be made to misbehave.
+"""The simulated cloud (OPS-250 ff.): instances that cost nothing, behave like real ones and can be made to misbehave.
 
-It buys by the same rules as a real one: the cheapest available offering that satisfies the claim and holds its pods. The
+It launches by the same rules as a real one: the cheapest available offering that satisfies the claim and holds its pods. The
 instances are entries in the API server (``simulated_instances``); ``simulated_kubelet`` plays what would run on them. Beyond the
 original: the Node reports the type's full capacity (OPS-265), instances whose claim vanished are ended (OPS-266), a type without
 a fitting offering is skipped (OPS-267), and trouble can be scripted (OPS-269).

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from karpenter.api.core import Pod
 from karpenter.scheduling.equivalence_groups import GroupStep
 from karpenter.scheduling.failed_filters import TopologyConfinement, TopologyUnsatisfiable
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.offerings.launch_options import LaunchOptionIndex
 from karpenter.scheduling.pass_result import UnschedulableGroup
 from karpenter.scheduling.pass_state import PassState
 from karpenter.scheduling.topology.domain_options import DomainOptions
@@ -20,14 +20,14 @@ from karpenter.scheduling.topology.topology_groups import TopologyGroup
 class TopologyDiagnosis:
     """Finds the constraint that left out pods at the end of a pass."""
 
-    def __init__(self, state: PassState, domain_options: DomainOptions, purchase_options: PurchaseOptionIndex) -> None:
+    def __init__(self, state: PassState, domain_options: DomainOptions, launch_options: LaunchOptionIndex) -> None:
         self._state = state
         self._domain_options = domain_options
-        self._purchase_options = purchase_options
+        self._launch_options = launch_options
 
     def unschedulable(self, step: GroupStep, pods: Sequence[Pod], *, capped: bool) -> UnschedulableGroup:
         """The pods with what left them out. ``capped``: the pass may not request new nodes for the group as it likes."""
-        options = self._purchase_options.options(step.group.signature, step.relaxation_step)
+        options = self._launch_options.options(step.group.signature, step.relaxation_step)
         if options and capped and not any(option.template.pool.spec.limits for option in options):
             # Only limits and affinity by host leave pods out of a packing.
             affinity = step.host_limits.affinity if step.host_limits is not None else ()
@@ -41,7 +41,7 @@ class TopologyDiagnosis:
         return self._blocked_by_topology(step, tuple(pods))
 
     def _blocked_by_topology(self, step: GroupStep, pods: tuple[Pod, ...]) -> UnschedulableGroup:
-        """Nodes could be bought, so a topology constraint leaves the pods out."""
+        """Nodes could be launched, so a topology constraint leaves the pods out."""
         blocked = (
             self._blocked_by_domains(step, step.domain_constraints, pods)
             if step.domain_constraints is not None
@@ -75,7 +75,7 @@ class TopologyDiagnosis:
         for combination in allowed:
             if not self._domain_options.options_in(step, combination):
                 requirements = constraints.as_requirements(combination)
-                pinned = self._purchase_options.restricted_to(step.relaxation_step, requirements)
+                pinned = self._launch_options.restricted_to(step.relaxation_step, requirements)
                 confined = _confining_groups(constraints, combination)
                 return UnschedulableGroup(step.group, pinned, pods, confined=confined)
         for group in constraints.repelled_by:
@@ -86,7 +86,7 @@ class TopologyDiagnosis:
     def _unschedulable_by(
         self, group: TopologyGroup, step: GroupStep, pods: tuple[Pod, ...], domains: Iterable[str | None] = ()
     ) -> UnschedulableGroup:
-        """The topology group left no domain but ``domains``, where no node can be bought."""
+        """The topology group left no domain but ``domains``, where no node can be launched."""
         topology, own = self._state.topology, group in step.group.membership.declared.values()
         if group.is_hostname:
             counts = group.pod_counts if own else group.owner_counts

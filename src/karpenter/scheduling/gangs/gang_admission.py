@@ -248,7 +248,7 @@ class _GangAdmission:
         gang = pending.gang
         available = gang.running + plan.placed(own)
         if left is None and gang.on_existing_nodes_only:
-            detail = "the others would need new nodes, which are not bought for it"
+            detail = "the others would need new nodes, which are not launched for it"
             return GangIncomplete(
                 gang.name, GangShortfall.NO_PLACE, gang.minimum, available, detail=detail, domain=domain
             )

@@ -1,4 +1,4 @@
-"""Domains that all pods of a gang can be in: values of a label of nodes, of NodePools and of what can be bought."""
+"""Domains that all pods of a gang can be in: values of a label of nodes, of NodePools and of offerings."""
 
 from __future__ import annotations
 

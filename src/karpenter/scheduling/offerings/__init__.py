@@ -1,1 +1,1 @@
-"""What NodePools sell to a pass: templates, purchase options, remaining limits and reservation units."""
+"""What NodePools sell to a pass: templates, launch options, remaining limits and reservation units."""

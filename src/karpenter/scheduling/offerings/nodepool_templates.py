@@ -161,7 +161,7 @@ class NodePoolTemplate:
         return types
 
     def label_values(self, key: str) -> frozenset[str]:
-        """The values of a label its nodes may have, whatever can be bought now (SCH-490)."""
+        """The values of a label its nodes may have, whatever can be launched now (SCH-490)."""
         own = self.requirements.requirement_for(key)
         allowed = frozenset(value for value in self.index.values(key, self.types) if own.allows(value))
         return allowed or (own.values if own.operator is Op.IN else frozenset())
@@ -231,7 +231,7 @@ def usable_templates(
 def static_templates(
     pools: Iterable[NodePool], indexes: Mapping[str, TypeIndex], daemons: tuple[DaemonSetPod, ...]
 ) -> tuple[NodePoolTemplate, ...]:
-    """What nodes of static pools look like, by name of the pool; for explanations, as nothing is bought for pods there."""
+    """What nodes of static pools look like, by name of the pool; for explanations, as no node is launched for pods there."""
     static_pools = (pool for pool in pools if pool.spec.replicas is not None and pool.metadata.name in indexes)
     ordered = sorted(static_pools, key=lambda pool: pool.metadata.name)
     return tuple(_template_of(pool, indexes[pool.metadata.name], daemons) for pool in ordered)

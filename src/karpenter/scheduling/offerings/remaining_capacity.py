@@ -101,7 +101,7 @@ def _single_value(requirements: Requirements, key: str) -> str | None:
 def types_with_units_left(
     index: TypeIndex, requirements: Requirements, reservation_units: Mapping[str, int]
 ) -> TypeSet:
-    """Types that can be bought freely or from a reservation or stock with units left. One without an entry is not limited."""
+    """Types that can be launched freely or from a reservation or stock with units left. One without an entry is not limited."""
     types = index.with_available_offering(requirements)
     if not any(reservation_units.get(name, 1) <= 0 for name in index.reservation_units):
         return types
@@ -123,6 +123,6 @@ def _types_sold(index: TypeIndex, requirements: Requirements, way: Requirements)
 def exhausted_reservations(
     index: TypeIndex, requirements: Requirements, reservation_units: Mapping[str, int], types: TypeSet
 ) -> tuple[str, ...]:
-    """Reservations and stocks without units from which some of the types would be bought."""
+    """Reservations and stocks without units from which some of the types would be launched."""
     empty = (name for name in sorted(index.reservation_units) if reservation_units.get(name, 1) <= 0)
     return tuple(name for name in empty if _types_sold(index, requirements, index.counted.requirements(name)) & types)

@@ -1,1 +1,1 @@
-"""Bin packing of demand onto new nodes: heuristics that use purchase options, and the state of one packing."""
+"""Bin packing of demand onto new nodes: heuristics that use launch options, and the state of one packing."""

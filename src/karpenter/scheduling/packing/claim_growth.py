@@ -11,20 +11,20 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import SchedulingNodeClaim
-from karpenter.scheduling.node_filling import DemandSet, FillCache, NodeFill, PurchaseChannel
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.node_filling import DemandSet, FillCache, LaunchChannel, NodeFill
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.topology.host_limits import HostUsage
 from karpenter.scheduling.topology.topology_groups import TopologyGroup
 
 
 class ClaimGrowth:
-    """A claim and the pods on it. ``joining``: by demand and purchase channel, how pods may join the claim."""
+    """A claim and the pods on it. ``joining``: by demand and launch channel, how pods may join the claim."""
 
     def __init__(
         self,
         claim: SchedulingNodeClaim,
         fill_cache: FillCache,
-        joining: Sequence[Mapping[PurchaseChannel, PurchaseOption]],
+        joining: Sequence[Mapping[LaunchChannel, LaunchOption]],
         unmet_affinity: Container[TopologyGroup],
     ) -> None:
         self._start = claim
@@ -102,7 +102,7 @@ class ClaimGrowth:
             host_limits.record(self._usage, count)
         return count
 
-    def _grow(self, joining: PurchaseOption, position: int, wanted: int) -> int:
+    def _grow(self, joining: LaunchOption, position: int, wanted: int) -> int:
         """Add as many pods of one demand as some type still holds; how many those are."""
         template = self._start.template
         joined = self._fill_cache.joined(template, self._requirements, joining)

@@ -5,7 +5,7 @@ so every constraint between pods and nodes counts. Dynamic programming over the 
 partition into columns.
 
 Work doubles with each pod that differs from the others, so it is done for up to `MAX_STATES` sets of at most `MAX_PODS` pods:
-twelve different pods, or three groups of eighteen. Every purchase channel enumerates the sets of the pods that may use it, so
+twelve different pods, or three groups of eighteen. Every launch channel enumerates the sets of the pods that may use it, so
 these are bounded, too, by `MAX_COLUMNS`: five different NodePools for twelve different pods.
 
 Alternatives: HiGHS with the same columns took 3 s for twelve pods where the linear relaxation is weak; a program that assigns
@@ -28,9 +28,9 @@ import numpy as np
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.scheduling.demand import Demand, Packing, SchedulingNodeClaim
-from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
+from karpenter.scheduling.node_filling import FillCache, LaunchChannel
 from karpenter.scheduling.objective import Objective
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.packing.affinity_groups import HostAffinityCheck
 from karpenter.scheduling.search.linear_program import FloatArray, IntArray
 from karpenter.scheduling.topology.host_limits import HostUsage
@@ -39,16 +39,16 @@ from karpenter.state.snapshot import pod_priority
 
 #: Up to so many different sets of pods are tried; more pods are left to the search.
 MAX_STATES = 7_000
-#: Up to so many sets in all purchase channels together, each of which may become a column; 10,000 take about 1 s.
+#: Up to so many sets in all launch channels together, each of which may become a column; 10,000 take about 1 s.
 MAX_COLUMNS = 21_000
 #: Up to so many pods; of more equal pods the search loses next to nothing, and columns grow with the pods on a node.
 MAX_PODS = 60
 #: USD per hour for each node, so that of packings that cost the same the one with the fewest nodes is taken.
 _FEWER_NODES = 1e-11
 
-#: The options of each demand within its heaviest pools, with the types that may be bought.
-AllowedOptions = Sequence[Sequence[tuple[PurchaseOption, TypeSet]]]
-EmptyClaim = Callable[[PurchaseOption, TypeSet], SchedulingNodeClaim]
+#: The options of each demand within its heaviest pools, with the types that may be launched.
+AllowedOptions = Sequence[Sequence[tuple[LaunchOption, TypeSet]]]
+EmptyClaim = Callable[[LaunchOption, TypeSet], SchedulingNodeClaim]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def are_few(demands: Sequence[Demand]) -> bool:
 
 def _max_columns(demands: Sequence[Demand], allowed: AllowedOptions) -> int:
     """How many sets of pods there are in all channels, each with the pods that may use it."""
-    sets: dict[PurchaseChannel, int] = {}
+    sets: dict[LaunchChannel, int] = {}
     for demand, options in zip(demands, allowed, strict=True):
         for channel in {option.channel for option, _ in options}:
             sets[channel] = sets.get(channel, 1) * (len(demand.pods) + 1)
@@ -199,7 +199,7 @@ class _Columns:
     def __init__(self, demands: Sequence[Demand], allowed: AllowedOptions, rules: PackingRules) -> None:
         self._demands = demands
         self._rules = rules
-        self._options: list[dict[PurchaseChannel, tuple[PurchaseOption, TypeSet]]] = [
+        self._options: list[dict[LaunchChannel, tuple[LaunchOption, TypeSet]]] = [
             {option.channel: (option, types) for option, types in options} for options in allowed
         ]
         self._host_limits = [
@@ -220,7 +220,7 @@ class _Columns:
         return columns
 
     def _grown(
-        self, claim: SchedulingNodeClaim, position: int, channel: PurchaseChannel
+        self, claim: SchedulingNodeClaim, position: int, channel: LaunchChannel
     ) -> Iterator[SchedulingNodeClaim]:
         """The claim with one more pod of the demand, and all that grow from it by this and later demands."""
         untried = [(claim, position)]
@@ -235,7 +235,7 @@ class _Columns:
             untried += [(grown, later) for later in further if channel in self._options[later]]
 
     def _with_pod(
-        self, claim: SchedulingNodeClaim, position: int, channel: PurchaseChannel
+        self, claim: SchedulingNodeClaim, position: int, channel: LaunchChannel
     ) -> SchedulingNodeClaim | None:
         demand, template = self._demands[position], claim.template
         count = dict(claim.contents).get(position, 0)

@@ -17,9 +17,9 @@ from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
-from karpenter.scheduling.node_filling import PurchaseChannel
+from karpenter.scheduling.node_filling import LaunchChannel
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.limit_reservations import limit_share
 from karpenter.scheduling.search.candidate_nodes import BinType, has_min_values
 from karpenter.scheduling.search.column_enumeration import CoverProblem
@@ -107,7 +107,7 @@ class _ReservingRows:
     def all(self) -> list[_ReservingRow]:
         """A row for each candidate node and each of the amounts that it may reserve."""
         rows: list[_ReservingRow] = []
-        with_min_values: dict[tuple[PurchaseChannel, bytes], list[int]] = {}
+        with_min_values: dict[tuple[LaunchChannel, bytes], list[int]] = {}
         for at, bin_type in enumerate(self._grouped.bin_types):
             option = self._option(at)
             if option is None:
@@ -125,8 +125,8 @@ class _ReservingRows:
             rows += self._shared_rows(alike)
         return rows
 
-    def _option(self, at: int) -> PurchaseOption | None:
-        """How the first group that the node admits buys it."""
+    def _option(self, at: int) -> LaunchOption | None:
+        """The launch option of the first group that the node admits."""
         channel = self._grouped.bin_types[at].channel
         for group in np.flatnonzero(self._grouped.problem.admits[at]).tolist():
             for option, _ in self._request.allowed[self._grouped.groups[group][0]]:
@@ -149,7 +149,7 @@ class _ReservingRows:
                 for reserves in self._reservations(option, capacity):
                     yield _ReservingRow(first, capacity, reserves)
 
-    def _reservations(self, option: PurchaseOption, capacity: FloatArray) -> list[Resources]:
+    def _reservations(self, option: LaunchOption, capacity: FloatArray) -> list[Resources]:
         """The least amounts within which enough types have at least this capacity."""
         template, index = option.template, option.template.index
         limits = self._request.limits[template.name]
@@ -232,7 +232,7 @@ def _heaviest(demand: Demand) -> int:
     return demand.options[0].template.weight
 
 
-def _weight(request: PackingRequest, channel: PurchaseChannel) -> int:
+def _weight(request: PackingRequest, channel: LaunchChannel) -> int:
     return next(
         option.template.weight
         for at in request.positions

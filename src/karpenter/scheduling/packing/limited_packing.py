@@ -1,6 +1,6 @@
 """The best packing of a few pods under limits of NodePools, by an integer program in which each limit is a row.
 
-So is each reservation and each stock: they limit the number of nodes that are bought of them.
+So is each reservation and each stock: they limit the number of nodes that are launched from them.
 
 Packings that fill one node after another meet a limit when it is used up. Here every set of pods that may share a node is a
 column, once for each type worth reserving: a claim reserves the largest type it keeps, so a cheaper type that takes more of the
@@ -44,7 +44,7 @@ _HALF = 0.5
 
 @dataclass(frozen=True)
 class LimitedDemands:
-    """Demands, the options each may be bought from, whatever their weight, what is left of limits, of reservations and stocks."""
+    """Demands, the options of each, whatever their weight, what is left of limits, of reservations and stocks."""
 
     demands: Sequence[Demand]
     options: AllowedOptions
@@ -114,7 +114,7 @@ def _cost_as(claim: SchedulingNodeClaim, position: int, rules: PackingRules) -> 
 
 
 def _solve(claims: Sequence[SchedulingNodeClaim], limited: LimitedDemands, rules: PackingRules) -> list[int] | None:
-    """How often each claim is bought: most pods first, then fewest below their weight, then the least cost."""
+    """How often each claim is taken: most pods first, then fewest below their weight, then the least cost."""
     contents = contents_matrix(claims, len(limited.demands)).astype(np.float64)
     heaviest = np.array([demand.options[0].template.weight for demand in limited.demands])
     weights = np.array([claim.template.weight for claim in claims])

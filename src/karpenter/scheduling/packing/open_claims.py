@@ -1,7 +1,7 @@
 """Claims that still take pods: for pods that limits leave out, and for Karpenter's own order of filling.
 
 Packings close one claim before they open the next (`packer`), which is fast and needs no rule for weights of open claims.
-Where limits leave pods out, that is not enough: a claim bought for others may have room, or could grow to a larger type within
+Where limits leave pods out, that is not enough: a claim opened for others may have room, or could grow to a larger type within
 the limits. `OpenClaims` keeps every claim of a plan open. A pod joins a claim of any pool; the claim's types follow its pods and
 its reservation follows its types.
 
@@ -18,9 +18,9 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
-from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
+from karpenter.scheduling.node_filling import FillCache, LaunchChannel
 from karpenter.scheduling.objective import Objective
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.remaining_capacity import max_capacity, types_within_limits
 from karpenter.scheduling.packing.limit_reservations import reserved_types
 from karpenter.scheduling.packing.packing_state import PackingState
@@ -54,7 +54,7 @@ class OpenClaims:
         self._fill_cache = fill_cache
         self._state = state
         self._objective = objective
-        self._options: list[Mapping[PurchaseChannel, PurchaseOption]] = [
+        self._options: list[Mapping[LaunchChannel, LaunchOption]] = [
             {option.channel: option for option in demand.options} for demand in demands
         ]
         self._open: list[_OpenClaim] = []

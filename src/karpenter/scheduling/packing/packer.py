@@ -4,10 +4,10 @@ A packing opens one claim at a time, fills it with one pod group after another (
 it. Filling is arithmetic on counts; when the filled pattern can be repeated it is repeated at once, so the work depends on the
 number of different nodes, not of pods.
 
-* ``classic``: a claim grows as long as any type holds its pods; the largest node that fills is bought.
-* ``value``: for every type worth considering, fill it and ask what its pods would be worth bought one by one; the type with
+* ``classic``: a claim grows as long as any type holds its pods; the largest node that fills is taken.
+* ``value``: for every type worth considering, fill it and ask what its pods would cost on nodes of their own; the type with
   the most worth per dollar is taken. Worth considering are types no other type beats on price and on every resource. Its work
-  is bounded by ``MAX_FILL_STEPS``; what is still left then is bought the way of ``classic``.
+  is bounded by ``MAX_FILL_STEPS``; what is still left then is packed the way of ``classic``.
 * ``priced``: claims that the search proposes, as far as rules and limits agree to them; the rest goes the way of ``value``.
 * ``exact``: the cheapest of all packings, for few pods (`exact_packing`), also under limits
   (`limited_packing`, `limited_columns`); ``covered`` where the proof was cut short.
@@ -35,8 +35,8 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.scheduling.demand import Demand, Packing, PackingBounds, SchedulingNodeClaim, at_list_price
 from karpenter.scheduling.node_filling import FillCache, NodeFill
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import relaxed_min_values
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.claim_growth import ClaimGrowth, claim_of_node, right_sized
 from karpenter.scheduling.packing.cost_ceiling import CostCeiling
 from karpenter.scheduling.packing.exact_packing import (
@@ -69,7 +69,7 @@ from karpenter.scheduling.search.packing_problem import GroupedCover, PackingReq
 _TINY = 1e-9
 
 #: Chooses and fills a claim for the demand at a position, from one option and its affordable types.
-_ClaimChoice = Callable[[int, PurchaseOption, TypeSet, PackingState], SchedulingNodeClaim | None]
+_ClaimChoice = Callable[[int, LaunchOption, TypeSet, PackingState], SchedulingNodeClaim | None]
 
 
 class Packer:
@@ -172,7 +172,7 @@ class Packer:
             return (
                 NOTHING_PROVEN if state.limits else self._covered(state, lambda cover: cover.cheapest_cover(known_cost))
             )
-        packing = self._bought(claims, state)
+        packing = self._with_claims(claims, state)
         return ProvenPacking(packing, -inf if packing.unpacked else packing.objective_value)
 
     def exact_affinity(self) -> Packing | None:
@@ -194,7 +194,7 @@ class Packer:
         options = list(state.distinct_options(range(len(self._demands))).values())
         limited = LimitedDemands(self._demands, options, state.limits, self._bounds.reservation_units)
         claims = claims_within_limits(limited, self._packing_rules)
-        return self._packed_by_columns(state) if claims is None else self._bought(claims, state)
+        return self._packed_by_columns(state) if claims is None else self._with_claims(claims, state)
 
     def _packed_by_columns(self, state: PackingState) -> Packing | None:
         """The packing with generated columns, each limit a row; what rules refuse goes the way of `value`."""
@@ -216,14 +216,14 @@ class Packer:
         """The packing with the cheapest claims, or with others where limits or stocks do not allow these."""
         narrowed = [state.limited_types(claim) for claim in claims]
         allowed = state.are_left(narrowed) and keeps_limits(narrowed, state.limits)
-        packing = self._bought(narrowed, state) if allowed else self.within_limits()
+        packing = self._with_claims(narrowed, state) if allowed else self.within_limits()
         return ProvenPacking(packing, least_cost(claims, self._demands, self._objective))
 
     @property
     def _packing_rules(self) -> PackingRules:
         return PackingRules(self._fill_cache, self._objective, self._empty_claim, self._bounds.satisfied_affinity)
 
-    def _bought(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> Packing:
+    def _with_claims(self, claims: Sequence[SchedulingNodeClaim], state: PackingState) -> Packing:
         """The packing with exactly these claims, which keep limits."""
         for claim in claims:
             state.commit(claim, 1)
@@ -355,7 +355,7 @@ class Packer:
     # -- what the search proposes -----------------------------------------------------------------------------------------
 
     def _claims_from_reservations(self, state: PackingState) -> list[SchedulingNodeClaim]:
-        """Nodes from reservations, as long as they are what a demand buys first."""
+        """Nodes from reservations, as long as they are the first option of a demand."""
         claims: list[SchedulingNodeClaim] = []
         for seed in range(len(self._demands)) if self._bounds.reservation_units else ():
             while state.pods_left[seed] and state.can_be_first(seed) and state.has_reserved_option(seed):
@@ -417,7 +417,7 @@ class Packer:
 
     # -- choosing a claim -------------------------------------------------------------------------------------------------
 
-    def _empty_claim(self, option: PurchaseOption, types: TypeSet) -> SchedulingNodeClaim:
+    def _empty_claim(self, option: LaunchOption, types: TypeSet) -> SchedulingNodeClaim:
         template = option.template
         requirements = option.requirements
         relaxed = self._relax and not template.index.satisfies_min_values(requirements, types)
@@ -428,7 +428,7 @@ class Packer:
         )
 
     def _grown_claim(
-        self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
+        self, seed: int, option: LaunchOption, types: TypeSet, state: PackingState
     ) -> SchedulingNodeClaim | None:
         claim = self._empty_claim(option, types)
         growth = ClaimGrowth(claim, self._fill_cache, state.option_by_channel, state.unstarted_affinity)
@@ -440,7 +440,7 @@ class Packer:
         return growth.claim
 
     def _most_valuable(
-        self, seed: int, option: PurchaseOption, types: TypeSet, state: PackingState
+        self, seed: int, option: LaunchOption, types: TypeSet, state: PackingState
     ) -> SchedulingNodeClaim | None:
         if self._demands[seed].host_affinity:
             return self._grown_claim(seed, option, types, state)

@@ -11,9 +11,9 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, PackingBounds, SchedulingNodeClaim
-from karpenter.scheduling.node_filling import DemandSet, PurchaseChannel, demand_set
+from karpenter.scheduling.node_filling import DemandSet, LaunchChannel, demand_set
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.offerings.remaining_capacity import max_capacity, types_within_limits
 from karpenter.scheduling.packing.affinity_groups import AffinityGraph, ConnectedGroups
 from karpenter.scheduling.packing.limit_reservations import ReservationPolicy, reserved_types
@@ -28,8 +28,8 @@ THOROUGH_NODES = 8
 MAX_FILL_STEPS = 400_000
 
 
-#: For each demand its options of the heaviest pools with their affordable types, and the same by purchase channel.
-AllowedOptions = tuple[list[tuple[tuple[PurchaseOption, TypeSet], ...]], list[dict[PurchaseChannel, PurchaseOption]]]
+#: For each demand its options of the heaviest pools with their affordable types, and the same by launch channel.
+AllowedOptions = tuple[list[tuple[tuple[LaunchOption, TypeSet], ...]], list[dict[LaunchChannel, LaunchOption]]]
 
 
 class PackingBasis:
@@ -70,8 +70,8 @@ class PackingBasis:
         types_within: Mapping[str, TypeSet],
         reservation_units: Mapping[str, int],
         weights_bind: bool,
-    ) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
-        options: list[tuple[PurchaseOption, TypeSet]] = []
+    ) -> tuple[tuple[LaunchOption, TypeSet], ...]:
+        options: list[tuple[LaunchOption, TypeSet]] = []
         for option in demand.options:
             if weights_bind and options and options[0][0].template.weight != option.template.weight:
                 break
@@ -112,8 +112,8 @@ class PackingState:
         self._within = dict(basis.types_within)
         self._allowed, self.option_by_channel = basis.allowed(weights_bind=weights_bind)
 
-    def allowed(self, position: int) -> tuple[tuple[PurchaseOption, TypeSet], ...]:
-        """Options of the heaviest pools the demand can still be bought from, with their affordable types."""
+    def allowed(self, position: int) -> tuple[tuple[LaunchOption, TypeSet], ...]:
+        """Options of the heaviest pools the demand can still use, with their affordable types."""
         return self._allowed[position]
 
     @property
@@ -130,21 +130,21 @@ class PackingState:
         """Whether an allowed option of the demand is a capacity reservation."""
         return any(option.is_prepaid for option, _ in self._allowed[position])
 
-    def distinct_options(self, positions: Iterable[int]) -> dict[int, tuple[tuple[PurchaseOption, TypeSet], ...]]:
+    def distinct_options(self, positions: Iterable[int]) -> dict[int, tuple[tuple[LaunchOption, TypeSet], ...]]:
         """The allowed options of these demands; of channels that are alike for all of them only those of the first.
 
         Such channels differ in nothing but the name of their NodePool. A NodePool with limits is like no other: what they leave
-        differs as soon as something is bought.
+        differs as soon as a claim is taken.
         """
-        uses: dict[PurchaseChannel, list[object]] = {}
-        templates: dict[PurchaseChannel, NodePoolTemplate] = {}
+        uses: dict[LaunchChannel, list[object]] = {}
+        templates: dict[LaunchChannel, NodePoolTemplate] = {}
         allowed = {position: self._allowed[position] for position in positions}
         for position, options in allowed.items():
             for option, types in options:
                 templates[option.channel] = option.template
                 use = (position, types, option.relaxation_step.requirements, self._exposure(position, option.template))
                 uses.setdefault(option.channel, []).append(use)
-        first: dict[object, PurchaseChannel] = {}
+        first: dict[object, LaunchChannel] = {}
         for (pool, reservation), use_of_channel in uses.items():
             key = templates[pool, reservation].equivalence_key(self._basis.asked_labels)
             limited = pool if pool in self.limits else None
@@ -261,7 +261,7 @@ class PackingState:
             self._refresh_options()
 
     def give_up(self, seed: int) -> int:
-        """Nothing can be bought for the demand any more; how many of its pods are left out."""
+        """No node can be launched for the demand any more; how many of its pods are left out."""
         count, self.pods_left[seed] = self.pods_left[seed], 0
         self._waiting &= ~(1 << seed)
         return count

@@ -9,8 +9,8 @@ from karpenter.model import resources as res
 from karpenter.model.resources import Resources
 from karpenter.scheduling.demand import Demand, SchedulingNodeClaim
 from karpenter.scheduling.objective import Objective
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.packing.target_types import TargetTypes
 
 _TINY = 1e-9
@@ -24,7 +24,7 @@ class PodValues:
         demands: Sequence[Demand],
         target_types: TargetTypes,
         objective: Objective,
-        empty_claim: Callable[[PurchaseOption, TypeSet], SchedulingNodeClaim],
+        empty_claim: Callable[[LaunchOption, TypeSet], SchedulingNodeClaim],
     ) -> None:
         self._target_types = target_types
         self._objective = objective
@@ -47,7 +47,7 @@ class PodValues:
             self._by_position[position] = self._by_signature[key]
         return self._by_position[position]
 
-    def _of_requests(self, requests: Resources, option: PurchaseOption) -> float:
+    def _of_requests(self, requests: Resources, option: LaunchOption) -> float:
         """The same for all demands that request alike from options alike."""
         claim = self._empty_claim(option, option.types)
         key = (tuple(requests.items()), id(option.template), claim.types, id(claim.requirements))

@@ -1,4 +1,4 @@
-"""Candidate nodes: what can be bought for a set of pods, with capacities, costs and the option signatures each node accepts.
+"""Candidate nodes: what can be launched for a set of pods, with capacities, costs and the option signatures each node accepts.
 
 A candidate is an instance type at the offerings (zone and capacity type) that the same signatures accept. Every signature that
 accepts the offering and the type may be on that node, so pods that narrow different labels find the nodes they can share: those
@@ -23,9 +23,9 @@ from karpenter.instancetypes.type_index import TypeIndex
 from karpenter.instancetypes.type_sets import TypeSet, members, type_set
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, compatible
-from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
+from karpenter.scheduling.node_filling import FillCache, LaunchChannel
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 from karpenter.scheduling.search.offering_rows import CpuSurplusRows, ResourceUnits
 
@@ -65,7 +65,7 @@ class CandidateRows:
 class BinType:
     """A node of one type in one channel."""
 
-    channel: PurchaseChannel
+    channel: LaunchChannel
     type_position: int
 
 
@@ -109,7 +109,7 @@ class CandidateNodes:
         self,
         request: CandidateRequest,
         units: ResourceUnits,
-        options: Mapping[PurchaseChannel, Mapping[int, PurchaseOption]],
+        options: Mapping[LaunchChannel, Mapping[int, LaunchOption]],
         pods_by_signature: FloatArray,
     ) -> None:
         self._request = request
@@ -141,7 +141,7 @@ class CandidateNodes:
         burstable.capacities[:, cpu] = np.minimum(burstable.capacities[:, cpu], surplus.baselines[burstable.types])
         return CandidateRows.concatenate([rows, burstable])
 
-    def _rows(self, options: Mapping[int, PurchaseOption], surplus: CpuSurplusRows) -> CandidateRows:
+    def _rows(self, options: Mapping[int, LaunchOption], surplus: CpuSurplusRows) -> CandidateRows:
         """The rows of one channel, for as many signatures as are kept separate, those of most pods first."""
         template = next(iter(options.values())).template
         capacities = self._units.capacity_rows(template)
@@ -172,7 +172,7 @@ class CandidateNodes:
         taken = [[float(each.capacity.get(name, 0)) for name in names] for each in types]
         return np.array(taken).reshape(len(types), len(names))
 
-    def _most_asked(self, options: Mapping[int, PurchaseOption]) -> Mapping[int, PurchaseOption]:
+    def _most_asked(self, options: Mapping[int, LaunchOption]) -> Mapping[int, LaunchOption]:
         weights: dict[Requirements, float] = {}
         for number, option in options.items():
             weights[option.requirements] = weights.get(option.requirements, 0.0) + float(self._pods[number])
@@ -183,7 +183,7 @@ class CandidateNodes:
         return {number: option for number, option in options.items() if option.requirements in kept}
 
     def _with_min_values(
-        self, rows: CandidateRows, options: Mapping[int, PurchaseOption], capacities: FloatArray
+        self, rows: CandidateRows, options: Mapping[int, LaunchOption], capacities: FloatArray
     ) -> BoolArray:
         """Which rows leave enough types to a full node; judged by the first signature that the row accepts."""
         kept: BoolArray = np.ones(len(rows.costs), dtype=bool)
@@ -205,7 +205,7 @@ def has_min_values(requirements: Requirements) -> bool:
 
 
 def _rows_of_channel(
-    options: Mapping[int, PurchaseOption],
+    options: Mapping[int, LaunchOption],
     signature_count: int,
     capacities: FloatArray,
     cost: Callable[[Offering], float],
@@ -322,7 +322,7 @@ def _undominated(rows: CandidateRows, merits: FloatArray, words: NDArray[np.uint
     return remaining
 
 
-def _signatures_together(options: Mapping[int, PurchaseOption], left: FloatArray) -> list[list[int]]:
+def _signatures_together(options: Mapping[int, LaunchOption], left: FloatArray) -> list[list[int]]:
     """Numbers of signatures that can share nodes as far as labels go that no type and no offering fixes, in sets."""
     index = next(iter(options.values())).template.index
     open_part = {

@@ -2,7 +2,7 @@
 
 1. The linear program over columns starts with one pod per node. Its duals say what a pod of each group is worth; columns whose
    pods are worth more than they cost are added until there is none. Then its optimum is a lower bound of every packing.
-2. Rounding gives an upper bound: the column that the linear program buys most of is taken, and the program solved for the pods
+2. Rounding gives an upper bound: the column with the highest count is taken, and the linear program solved for the pods
    left, until none is left; a few times with another first column. If it meets the lower bound, it is the optimum.
 3. Otherwise every column whose pods are worth its cost less the gap is enumerated. A column outside of them costs a packing more
    than the gap, so the integer program over them has the optimum.
@@ -242,7 +242,7 @@ class _ColumnPricing:
         return min(covers, key=lambda cover: cover.cost)
 
     def _rounded(self, rank: int) -> Cover:
-        """Take the column bought most, at first the one of this rank, and solve for the pods left."""
+        """Take the column with the highest count, at first the one of this rank, and solve for the pods left."""
         left, taken = self._problem.counts.copy(), []
         while left.any():
             self._program.set_counts(left)

@@ -2,9 +2,9 @@
 
 1. *Apart.* Where pods must be alone of their sort as many nodes are needed as there are such pods. Each begins with one of
    them; those that waste the least money are taken, batch after batch.
-2. *Columns.* A node with pods in it is a column; the linear program over columns says which to buy, in parts, and what a pod
+2. *Columns.* A node with pods in it is a column; the linear program over columns selects some, in parts, and says what a pod
    of each group is worth then. Nodes whose pods are worth more than they cost become new columns, round after round.
-3. *Whole nodes.* Of every column whose pods are worth its price as many as the program buys in whole are bought. What that leaves
+3. *Whole nodes.* Of every column whose pods are worth its price the whole part of its count is taken. What that leaves
    is packed by several restarts, each always taking the nodes with the most worth per dollar; the cheapest restart wins.
 
 Effort is counted in cells (`pattern_filling`), never in time. Random numbers come from a generator with a fixed seed. Only
@@ -47,7 +47,7 @@ MAX_RESTARTS, MAX_RESTART_SETS = 16, 5
 WORK_TO_FINISH = 15_000
 #: Fewer restarts where there are many groups; and how near the best a node has to be to be taken in the same step.
 MAX_RESTART_GROUPS, NEAR_BEST = 3_000, 0.995
-#: Columns are bought whole if their pods are worth so much of the price by the bound.
+#: Columns are taken whole if their pods are worth so much of the price by the bound.
 MIN_COLUMN_VALUE = 0.95
 #: How far preferences and the weights of resources are perturbed.
 PREFERENCE_PERTURBATION, WEIGHT_PERTURBATION = 0.3, 0.5
@@ -105,8 +105,8 @@ def search_patterns(problem: PackingProblem, start: SearchStart = FULL_SEARCH) -
     """Nodes for all pods of the problem, in the order of the steps above."""
     searching = _ColumnGeneration(problem, problem.values_of_groups(start.pod_values), start.gap)
     alone, left = searching.isolated_patterns()
-    bought, left = searching.column_patterns(left)
-    patterns = [*alone, *bought, *searching.best_restart(left)]
+    taken, left = searching.column_patterns(left)
+    patterns = [*alone, *taken, *searching.best_restart(left)]
     return SearchedNodes(patterns, problem.values_by_demand(searching.pod_values))
 
 
@@ -203,7 +203,7 @@ class _ColumnGeneration:
         filled = filler.fill(
             Filling(bin_types, pod_values[waiting], left[None, waiting], perturbation, Beginning(first))
         )
-        rows = np.flatnonzero(filled.is_purchasable)
+        rows = np.flatnonzero(filled.is_selectable)
         waste = filled.prices[rows] - filled.values[rows] / VALUE_UNITS_PER_DOLLAR
         rows = rows[np.argsort(waste, kind="stable")]
         there = left[None, waiting]
@@ -215,9 +215,9 @@ class _ColumnGeneration:
     # -- columns ----------------------------------------------------------------------------------------------------------
 
     def column_patterns(self, counts: FloatArray) -> tuple[list[PackingPattern], FloatArray]:
-        """What the linear program over columns buys in whole of so many pods, and the pods it leaves.
+        """The columns that the linear program selects in whole for so many pods, and the pods it leaves.
 
-        Where columns are too few for so many different pods it buys bad ones, too: those are left.
+        Where columns are too few for so many different pods it selects bad ones, too: those are left.
         """
         problem = self._problem
         if counts.sum() <= 0:
@@ -225,7 +225,7 @@ class _ColumnGeneration:
         self._counts = counts
         covering = CoveringProgram(counts)
         single = self._filler.fill_single_pods(self._pod_values)
-        self._add_new_columns(covering, single, np.flatnonzero(single.is_purchasable))
+        self._add_new_columns(covering, single, np.flatnonzero(single.is_selectable))
         budget = min(MAX_WORK, WORK_PER_FIRST_POD * self._first_pods + WORK_PER_POD * int(counts.sum()))
         enough = -np.inf
         if self._gap is not None and counts.sum() == problem.counts.sum():
@@ -235,7 +235,7 @@ class _ColumnGeneration:
             if self._filler.work > budget or (solution is not None and solution.objective <= enough):
                 break
             filled = self._new_columns()
-            rows = np.flatnonzero(filled.is_purchasable)
+            rows = np.flatnonzero(filled.is_selectable)
             if not self._add_new_columns(
                 covering, filled, rows[np.argsort(-_value_per_dollar(filled)[rows], kind="stable")]
             ):

@@ -100,10 +100,10 @@ class FilledPatterns:
         return self.groups[begin:end], self.numbers[begin:end]
 
     @property
-    def is_purchasable(self) -> BoolArray:
-        """Which rows can be bought and have a pod in them."""
-        purchasable: BoolArray = np.isfinite(self.prices) & (self.values > 0)
-        return purchasable
+    def is_selectable(self) -> BoolArray:
+        """Which rows have a price and a pod in them."""
+        selectable: BoolArray = np.isfinite(self.prices) & (self.values > 0)
+        return selectable
 
 
 @dataclass(frozen=True, eq=False)

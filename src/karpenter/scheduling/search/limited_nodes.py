@@ -1,7 +1,7 @@
 """Nodes for as many of a few pods as limits allow: an integer program over nodes and the pods on them.
 
 It is asked where generated columns serve fewer pods than the linear program says could be served (`limited_program`). Its
-variables are how many nodes of each candidate to buy, how many pods of each group are on them, and how many are not served.
+variables are how many nodes of each candidate to take, how many pods of each group are on them, and how many are not served.
 Equal nodes are one variable, so they are not symmetric, and their capacity counts as a sum. Where the pods do not divide among
 such nodes, each of these becomes a candidate of its own and the program is solved again: then nothing is left to divide, so the
 answer is exact as far as the search tree goes.
@@ -72,7 +72,7 @@ def nodes_serving_most(problem: CoverProblem, limit_shares: FloatArray, unserved
 
 
 def _most_times(problem: CoverProblem, shares: FloatArray) -> int:
-    """How many nodes that take such shares of limits may be bought, with a pod on each."""
+    """How many nodes that take such shares of limits fit the limits, with a pod on each."""
     return int(min([problem.counts.sum(), *(1.0 / share + _TINY for share in shares.tolist() if share > 0)]))
 
 

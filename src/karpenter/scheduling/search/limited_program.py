@@ -8,8 +8,8 @@ served costs more than any node, so the optimum serves as many pods as limits al
 2. The integer program over the columns, each also as every other node that holds the same pods and no node beats: what a column
    takes of one limit another may take of another one.
 3. While that serves fewer: of a few pods the program over nodes (`limited_nodes`), which is exact. Of more pods every column that
-   a better solution could have, if they are few enough to enumerate; then dives. Columns that the linear program buys in whole
-   are taken, else the one it buys most of, and the program with what is left of pods and limits brings the columns it lacks;
+   a better solution could have, if they are few enough to enumerate; then dives. Columns that the linear program selects in whole
+   are taken, else the one of highest count, and the program with what is left of pods and limits brings the columns it lacks;
    then the integer program over all columns again.
 
 Work is bounded by rounds of pricing, columns and nodes of the search tree, so equal input has equal plans.
@@ -253,7 +253,7 @@ class _LimitedProgram:
         self._program.set_counts(np.concatenate([left, -np.maximum(free, 0.0)]))
 
     def _taken(self, left: FloatArray, free: FloatArray, rank: int) -> IntArray:
-        """Columns to take: those bought in whole, else the one bought most of that limits allow."""
+        """Columns to take: those selected in whole, else of those that limits allow the one with the highest count."""
         none = np.zeros(0, dtype=np.intp)
         if self.solution is None or not left.any():
             return none

@@ -1,8 +1,8 @@
 """The least that pods could cost: a linear program over parts of nodes, and what it says each pod is worth.
 
-Nodes may be bought in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same
+Nodes may be taken in parts, and pods split over the nodes they fit on, but all a pod requests comes from the same
 candidate node; rules between pods play no part. No plan can be cheaper. The program has, for every candidate node, how much of it
-to buy and how much CPU beyond its baseline, and for every item type how many pods go there. The search uses the dual prices of
+to take and how much CPU beyond its baseline, and for every item type how many pods go there. The search uses the dual prices of
 its rows: of a pod of each item type, and of each resource on each candidate node.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from karpenter.model.connected_groups import connected_groups
 from karpenter.scheduling.demand import Demand
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.search.distinct_rows import distinct_numbers, distinct_rows
 from karpenter.scheduling.search.linear_program import (
     BackgroundCosts,
@@ -121,7 +121,7 @@ def _cost_program(
 
 
 def _candidates(item_types: ItemTypes, rows: OfferingRows, fee: float) -> tuple[OfferingRows, BoolArray] | None:
-    """Nodes that may be worth buying, the fee in their prices, and which item types each takes; None if one fits nowhere."""
+    """Nodes that may be worth their price, the fee in their prices, and which item types each takes; None if one fits nowhere."""
     admits = rows.accepts[:, np.array(item_types.signatures, dtype=np.intp)]
     admits &= fitting(item_types.requests, rows.capacities)
     dear = replace(rows, prices=rows.prices + fee)
@@ -242,7 +242,7 @@ def _with_baseline_column(item_types: ItemTypes, rows: OfferingRows) -> tuple[It
     )
 
 
-def independent_parts(options: Mapping[int, Sequence[PurchaseOption]]) -> list[list[int]]:
+def independent_parts(options: Mapping[int, Sequence[LaunchOption]]) -> list[list[int]]:
     """Positions of demands in parts, each in order: those in different ones have no pool in common, not even by way of others."""
     pools = ((at, option.template.name) for at, own in options.items() for option in own)
     return connected_groups([at for at, own in options.items() if own], pools)

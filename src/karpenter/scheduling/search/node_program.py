@@ -1,6 +1,6 @@
 """The cheapest nodes for few pods that all fit the same nodes: an integer program over counts of nodes.
 
-Its variables are how many nodes of each candidate to buy, and how many pods of each group go to nodes of each candidate. Equal
+Its variables are how many nodes of each candidate to take, and how many pods of each group go to nodes of each candidate. Equal
 nodes are one variable, so they are not symmetric. The capacity of equal nodes counts as a sum, so the optimum is a lower bound of
 every packing; it is the cost of a packing where the pods can be divided among the equal nodes, which a second program decides.
 
@@ -168,7 +168,7 @@ MatrixEntries = tuple[IntArray, IntArray, FloatArray]
 
 
 class NodeVariables:
-    """What every program over candidate nodes has: how many nodes of each to buy, and how many pods of each group are on them.
+    """What every program over candidate nodes has: how many nodes of each to take, and how many pods of each group are on them.
 
     Columns: nodes of each candidate, pods of a group on a candidate. Rows: groups (all their pods are somewhere), resources of
     candidates (pods take no more than the nodes have). ``node`` and ``group`` say of each pair what it is. ``units``: what

@@ -1,6 +1,6 @@
 """What is for sale, as numbers: rows of nodes with their capacity, their price and the option signatures that accept them.
 
-An *option signature* is what a demand requires of nodes in every purchase channel; demands of one signature with equal requests
+An *option signature* is what a demand requires of nodes in every launch channel; demands of one signature with equal requests
 are one item type for the linear program. Amounts are whole numbers stored as floats, small enough (`_MAX_AMOUNT`) for
 every sum to be exact, so that no order of adding changes a plan.
 """
@@ -20,8 +20,8 @@ from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements
 from karpenter.model.resources import Resources
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
 from karpenter.scheduling.search.distinct_rows import distinct_rows
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
 
@@ -122,7 +122,7 @@ class CpuSurplusRows:
 class OfferingRows:
     """Candidate nodes, a row each: what one holds, what it costs in USD per hour, and which signatures may use it.
 
-    ``reservation`` numbers the reservation a row draws from, -1 for what is bought freely. ``cpu_column`` is the column of CPU,
+    ``reservation`` numbers the reservation a row draws from, -1 for what is launched freely. ``cpu_column`` is the column of CPU,
     -1 if no pod requests any; ``surplus`` says how much of it the price includes.
     """
 
@@ -145,11 +145,11 @@ class OfferingRows:
         )
 
 
-#: What one demand requires in every purchase channel: template, reservation and the requirements a node for it alone has.
+#: What one demand requires in every launch channel: template, reservation and the requirements a node for it alone has.
 OptionSignature = tuple[tuple[int, str | None, Requirements], ...]
 
 
-def option_signature(options: Sequence[PurchaseOption]) -> OptionSignature:
+def option_signature(options: Sequence[LaunchOption]) -> OptionSignature:
     """What decides which nodes a demand may use, apart from its requests."""
     return tuple((id(option.template), option.reservation, option.requirements) for option in options)
 
@@ -164,9 +164,9 @@ class OptionSignatures:
         self.units = units
         self._surcharge = surcharge
         self.number_of: dict[OptionSignature, int] = {}
-        self._options: list[tuple[PurchaseOption, ...]] = []
+        self._options: list[tuple[LaunchOption, ...]] = []
 
-    def add(self, options: tuple[PurchaseOption, ...]) -> int:
+    def add(self, options: tuple[LaunchOption, ...]) -> int:
         """The number of the signature of a demand with these options."""
         signature = option_signature(options)
         if signature not in self.number_of:
@@ -180,8 +180,8 @@ class OptionSignatures:
         return tuple(sorted({o.reservation for options in self._options for o in options if o.reservation is not None}))
 
     def rows(self) -> OfferingRows:
-        """Every node that may be bought, at every price it may have for some demand, without dominated ones."""
-        channels: dict[tuple[int, str | None], list[tuple[int, PurchaseOption]]] = {}
+        """Every node that may be launched, at every price it may have for some demand, without dominated ones."""
+        channels: dict[tuple[int, str | None], list[tuple[int, LaunchOption]]] = {}
         for number, options in enumerate(self._options):
             for option in options:
                 channels.setdefault((id(option.template), option.reservation), []).append((number, option))
@@ -204,10 +204,10 @@ class OptionSignatures:
         )
 
     def _rows_of_channel(
-        self, constraints: Sequence[tuple[int, PurchaseOption]], capacities: FloatArray, mark: int
+        self, constraints: Sequence[tuple[int, LaunchOption]], capacities: FloatArray, mark: int
     ) -> OfferingRows:
         groups_by_requirements: dict[Requirements, list[int]] = {}
-        option_by_requirements: dict[Requirements, PurchaseOption] = {}
+        option_by_requirements: dict[Requirements, LaunchOption] = {}
         for number, option in constraints:
             groups_by_requirements.setdefault(option.requirements, []).append(number)
             option_by_requirements[option.requirements] = option
@@ -238,7 +238,7 @@ class OptionSignatures:
             self.units.cpu_column,
         )
 
-    def _prices(self, option: PurchaseOption, number: int) -> FloatArray:
+    def _prices(self, option: LaunchOption, number: int) -> FloatArray:
         """USD per hour of every type for this option alone, infinite where it cannot be had."""
         index = option.template.index
         prices = index.prices(option.requirements)

@@ -17,9 +17,9 @@ import numpy as np
 
 from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.scheduling.demand import Demand
-from karpenter.scheduling.node_filling import FillCache, PurchaseChannel
+from karpenter.scheduling.node_filling import FillCache, LaunchChannel
 from karpenter.scheduling.objective import LEAST_PRICE_PER_HOUR, Objective
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.search.candidate_nodes import BinType, CandidateNodes, CandidateRequest
 from karpenter.scheduling.search.column_enumeration import Cover, CoverProblem, cheapest_cover
 from karpenter.scheduling.search.distinct_rows import distinct_numbers, distinct_rows
@@ -126,7 +126,7 @@ class PackingProblem:
 
 @dataclass(frozen=True, eq=False)
 class PackingRequest:
-    """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and what it may be bought from now.
+    """What is to be packed: the demands at ``positions``, with the pods ``left`` of each and its options now.
 
     ``types_within`` says which types limits leave of each NodePool (None: all), ``strict_min_values`` whether minValues hold.
     Equal channels in ``allowed`` would bring the same candidate nodes more than once. ``limits``: what is left of limits by
@@ -137,7 +137,7 @@ class PackingRequest:
     demands: Sequence[Demand]
     positions: Sequence[int]
     left: Sequence[int]
-    allowed: Mapping[int, tuple[tuple[PurchaseOption, TypeSet], ...]]
+    allowed: Mapping[int, tuple[tuple[LaunchOption, TypeSet], ...]]
     types_within: Mapping[str, TypeSet | None]
     fill_cache: FillCache
     objective: Objective
@@ -185,7 +185,7 @@ class GroupedCover:
 
 
 def cover_problem(request: PackingRequest) -> GroupedCover | None:
-    """Few pods and all nodes worth buying for them; None where a pod has no way to be bought.
+    """Few pods and all nodes worth launching for them; None where a pod has no option.
 
     The problem allows at least what rules allow: rules by host that one sum cannot
     express, and minValues, are left out.
@@ -211,7 +211,7 @@ def cover_problem(request: PackingRequest) -> GroupedCover | None:
 
 
 def packing_problem(request: PackingRequest) -> PackingProblem | None:
-    """The problem of all that can be bought freely; None where there is none, or some pod fits nowhere.
+    """The problem of all demands that can be launched freely; None where there is none, or some pod fits nowhere.
 
     Pods that have to be beside others, and reservations, are no part of it: whatever it leaves has to be packed otherwise.
     """
@@ -252,7 +252,7 @@ def packing_problem(request: PackingRequest) -> PackingProblem | None:
 
 
 class _GroupedDemands:
-    """Demands that can be bought freely, those that fill nodes alike in one group, and the candidate nodes for all.
+    """Demands that can be launched freely, those that fill nodes alike in one group, and the candidate nodes for all.
 
     ``first`` is the place of each group's first demand in arrays with a row per demand, ``admits`` says which candidate nodes
     could hold one pod of a group. ``usage`` of host limits comes from the given function.
@@ -276,7 +276,7 @@ class _GroupedDemands:
         limits = [demand.host_limits for demand in demands]
         self.usage = _host_limit_columns([{} if rules is None else host_limit_usage(rules) for rules in limits], left)
         weights: FloatArray = np.bincount(self.signature_of, weights=left).astype(np.float64)
-        by_channel: dict[PurchaseChannel, dict[int, PurchaseOption]] = {}
+        by_channel: dict[LaunchChannel, dict[int, LaunchOption]] = {}
         for at, number in zip(self.positions, self.signature_of.tolist(), strict=True):
             for option in options[at]:
                 by_channel.setdefault(option.channel, {}).setdefault(number, option)

@@ -1,7 +1,7 @@
-"""Which domain combinations a pod group may use, and what can be bought in each.
+"""Which domain combinations a pod group may use, and what can be launched in each.
 
 A domain combination has one value for each topology key that concerns the group. `DomainOptions` lists the combinations that
-existing nodes have or NodePools sell, and splits the purchase options of a combination into option groups: within one group every
+existing nodes have or NodePools sell, and splits the launch options of a combination into option groups: within one group every
 option has its pods counted by the same topology groups, so the counts do not depend on which NodePool wins the packing.
 """
 
@@ -19,8 +19,8 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model.requirements import Op, Requirement, Requirements, compatible
 from karpenter.scheduling.equivalence_groups import GroupStep
 from karpenter.scheduling.existing_nodes import UNDECIDED, ExistingNodeIndex, NodeSet
+from karpenter.scheduling.offerings.launch_options import LaunchOption, LaunchOptionIndex, lowest_price
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex, lowest_price
 from karpenter.scheduling.topology.topology import DomainCombination, DomainConstraints, combination_order
 from karpenter.scheduling.topology.topology_domains import TopologyDomains
 from karpenter.scheduling.topology.topology_groups import (
@@ -36,12 +36,12 @@ from karpenter.state.pod_signature import PodSignature
 MAX_COMBINATIONS_OF_VALUES = 512
 #: Of more combinations than this that are sold, so many are considered, evenly spread.
 MAX_DOMAIN_COMBINATIONS = 10_000
-#: What purchase options depend on: the signature, its node constraints and tolerations, and the combination with its keys.
+#: What launch options depend on: the signature, its node constraints and tolerations, and the combination with its keys.
 _OptionsKey = tuple[PodSignature, Requirements, tuple[Toleration, ...], tuple[str, ...], DomainCombination]
 
 
-def option_certainty(option: PurchaseOption, asked: Requirements) -> CountingCertainty:
-    """Whether a node bought by this option meets the requirements, whichever of its types and offerings it gets."""
+def option_certainty(option: LaunchOption, asked: Requirements) -> CountingCertainty:
+    """Whether a node launched by this option meets the requirements, whichever of its types and offerings it gets."""
     offered, index = option.requirements, option.template.index
     types = option.template.types & index.matching(offered)
     within = offered.intersect(asked)
@@ -68,7 +68,7 @@ def _option_implies(offered: Requirements, asked: Requirement, index: TypeIndex,
     return not types & index.matching(otherwise) & index.with_available_offering(otherwise)
 
 
-def _sold_combinations(option: PurchaseOption, constraints: DomainConstraints) -> Iterator[DomainCombination]:
+def _sold_combinations(option: LaunchOption, constraints: DomainConstraints) -> Iterator[DomainCombination]:
     """The combinations in which an option sells a node now: value by value, so that nothing unsold is followed further."""
     template, index = option.template, option.template.index
 
@@ -90,7 +90,7 @@ def _sold_combinations(option: PurchaseOption, constraints: DomainConstraints) -
     return descend((), option.requirements, option.types)
 
 
-def _deciding_requirements(topology_group: TopologyGroup, option: PurchaseOption) -> Iterator[Requirement]:
+def _deciding_requirements(topology_group: TopologyGroup, option: LaunchOption) -> Iterator[Requirement]:
     """What a topology group asks of the nodes it counts, as far as nodes of the option may have it or not."""
     node_filter = topology_group.term.node_filter
     for alternative in (node_filter.node_alternatives or ()) if node_filter is not None else ():
@@ -99,7 +99,7 @@ def _deciding_requirements(topology_group: TopologyGroup, option: PurchaseOption
                 yield requirement
 
 
-def _deciding_pins(option: PurchaseOption, asked: Requirement) -> tuple[Requirement, ...]:
+def _deciding_pins(option: LaunchOption, asked: Requirement) -> tuple[Requirement, ...]:
     """Requirements each of which decides whether a node of the option has what is asked."""
     if asked.key in option.template.index.well_known:
         bounded = asked.gte is not None or asked.lte is not None
@@ -111,13 +111,13 @@ def _deciding_pins(option: PurchaseOption, asked: Requirement) -> tuple[Requirem
 
 @dataclass(frozen=True, eq=False)
 class OptionGroup:
-    """Purchase options in one domain combination whose pods are counted by the same topology groups (``counting_groups``).
+    """Launch options in one domain combination whose pods are counted by the same topology groups (``counting_groups``).
 
     ``number`` is its position among the option groups of the combination.
     """
 
     combination: DomainCombination
-    options: tuple[PurchaseOption, ...]
+    options: tuple[LaunchOption, ...]
     counting_groups: CountingGroups = field(default_factory=CountingGroups)
     number: int = 0
 
@@ -128,19 +128,19 @@ class OptionGroup:
 
 
 class DomainOptions:
-    """The domain combinations of pod groups and their purchase options. Answers are remembered for one pass."""
+    """The domain combinations of pod groups and their launch options. Answers are remembered for one pass."""
 
     def __init__(
-        self, existing_nodes: ExistingNodeIndex, purchase_options: PurchaseOptionIndex, domains: TopologyDomains
+        self, existing_nodes: ExistingNodeIndex, launch_options: LaunchOptionIndex, domains: TopologyDomains
     ) -> None:
         self._existing_nodes = existing_nodes
-        self._purchase_options = purchase_options
+        self._launch_options = launch_options
         self._domains = domains
         self._combinations: dict[tuple[DomainConstraints, Requirements, NodeSet], tuple[DomainCombination, ...]] = {}
-        self._options: dict[_OptionsKey, tuple[PurchaseOption, ...]] = {}
+        self._options: dict[_OptionsKey, tuple[LaunchOption, ...]] = {}
         self._requirements: dict[tuple[tuple[str, ...], DomainCombination], Requirements] = {}
         self._option_groups: dict[
-            tuple[tuple[TopologyGroup, ...], DomainCombination, tuple[PurchaseOption, ...]], tuple[OptionGroup, ...]
+            tuple[tuple[TopologyGroup, ...], DomainCombination, tuple[LaunchOption, ...]], tuple[OptionGroup, ...]
         ] = {}
         self._known_groups: dict[
             tuple[DomainConstraints | None, Requirements, tuple[Toleration, ...], PodSignature],
@@ -150,7 +150,7 @@ class DomainOptions:
         self._counting: dict[tuple[tuple[TopologyGroup, ...], NodePoolTemplate, Requirements], CountingGroups] = {}
 
     def combinations(self, step: GroupStep, constraints: DomainConstraints) -> tuple[DomainCombination, ...]:
-        """Combinations of existing nodes and of nodes that can be bought."""
+        """Combinations of existing nodes and of nodes that can be launched."""
         key = (constraints, step.relaxation_step.requirements, step.candidates)
         combinations = self._combinations.get(key)
         if combinations is None:
@@ -163,7 +163,7 @@ class DomainOptions:
         if len(values_by_key) == 1 or prod(map(len, values_by_key)) <= MAX_COMBINATIONS_OF_VALUES:
             return product(*values_by_key)
         existing = self._existing_combinations(step, constraints)
-        options = self._purchase_options.options(step.group.signature, step.relaxation_step)
+        options = self._launch_options.options(step.group.signature, step.relaxation_step)
         sold = {combination for option in options for combination in _sold_combinations(option, constraints)}
         combinations = sorted(existing | sold, key=combination_order)
         stride = max(1, -(-len(combinations) // MAX_DOMAIN_COMBINATIONS))
@@ -190,7 +190,7 @@ class DomainOptions:
             if key in constraints.required_keys:
                 present.discard(None)
             present = {value for value in present if value is None or asked.allows(value)} - {UNDECIDED}
-            sold: set[str | None] = {value for value in self._domains.purchasable(key) if asked.allows(value)}
+            sold: set[str | None] = {value for value in self._domains.of_new_nodes(key) if asked.allows(value)}
             values_by_key.append(sorted(present | sold, key=lambda value: value or ""))
         return values_by_key
 
@@ -209,8 +209,8 @@ class DomainOptions:
             candidates &= self._existing_nodes.by_label_value(key).get(value, 0)
         return candidates
 
-    def options_in(self, step: GroupStep, combination: DomainCombination) -> tuple[PurchaseOption, ...]:
-        """Purchase options in a combination. Where a label is absent there, only NodePools that never set the label sell."""
+    def options_in(self, step: GroupStep, combination: DomainCombination) -> tuple[LaunchOption, ...]:
+        """Launch options in a combination. Where a label is absent there, only NodePools that never set the label sell."""
         assert step.domain_constraints is not None
         keys = step.domain_constraints.keys
         key = (
@@ -222,10 +222,10 @@ class DomainOptions:
         )
         options = self._options.get(key)
         if options is None:
-            pinned = self._purchase_options.restricted_to(
+            pinned = self._launch_options.restricted_to(
                 step.relaxation_step, self._combination_requirements(step.domain_constraints, combination)
             )
-            options = self._purchase_options.options(step.group.signature, pinned)
+            options = self._launch_options.options(step.group.signature, pinned)
             absent = [key for key, value in zip(keys, combination, strict=True) if value is None]
             if absent:
                 options = tuple(
@@ -248,7 +248,7 @@ class DomainOptions:
         Those are groups with the same constraints by domain that ask the same of nodes and fit on the same types.
         """
         constraints, relaxation_step = step.domain_constraints, step.relaxation_step
-        alike = self._purchase_options.first_alike(step.group.signature)
+        alike = self._launch_options.first_alike(step.group.signature)
         key = (constraints, relaxation_step.requirements, relaxation_step.tolerations, alike)
         known = self._known_groups.get(key)
         if known is None:
@@ -272,9 +272,9 @@ class DomainOptions:
         signature: PodSignature,
         constraints: DomainConstraints,
         combination: DomainCombination,
-        options: Iterable[PurchaseOption],
+        options: Iterable[LaunchOption],
     ) -> tuple[OptionGroup, ...]:
-        by_counting: dict[CountingGroups, list[PurchaseOption]] = {}
+        by_counting: dict[CountingGroups, list[LaunchOption]] = {}
         for option in options:
             decided = self._without_doubt(signature, constraints, option)
             by_counting.setdefault(self._groups_counting(constraints, decided), []).append(decided)
@@ -282,8 +282,8 @@ class DomainOptions:
         return tuple(OptionGroup(combination, tuple(alike), counting, at) for at, (counting, alike) in groups)
 
     def _without_doubt(
-        self, signature: PodSignature, constraints: DomainConstraints, option: PurchaseOption
-    ) -> PurchaseOption:
+        self, signature: PodSignature, constraints: DomainConstraints, option: LaunchOption
+    ) -> LaunchOption:
         """The option, pinned to labels by which it is certain which topology groups count its pods, where labels decide that.
 
         A pod that may count or not would crowd its domain and yet fill none, which blocks the spread of others.
@@ -302,15 +302,13 @@ class DomainOptions:
             pinned = [self._pinned(signature, option, requirement) for requirement in _deciding_pins(option, asked)]
             option = min(filter(None, pinned), key=lambda each: each.lowest_price, default=option)
 
-    def _pinned(
-        self, signature: PodSignature, option: PurchaseOption, requirement: Requirement
-    ) -> PurchaseOption | None:
-        step = self._purchase_options.restricted_to(option.relaxation_step, Requirements((requirement,)))
-        options = self._purchase_options.options(signature, step)
+    def _pinned(self, signature: PodSignature, option: LaunchOption, requirement: Requirement) -> LaunchOption | None:
+        step = self._launch_options.restricted_to(option.relaxation_step, Requirements((requirement,)))
+        options = self._launch_options.options(signature, step)
         return next((each for each in options if each.channel == option.channel), None)
 
-    def _groups_counting(self, constraints: DomainConstraints, option: PurchaseOption) -> CountingGroups:
-        """The topology groups that will count pods on a node bought by the option."""
+    def _groups_counting(self, constraints: DomainConstraints, option: LaunchOption) -> CountingGroups:
+        """The topology groups that will count pods on a node launched by the option."""
         key = (constraints.counted_by, option.template, option.pod_requirements)
         groups_counting = self._counting.get(key)
         if groups_counting is None:
@@ -319,7 +317,7 @@ class DomainOptions:
             )
         return groups_counting
 
-    def _counting_certainty(self, topology_group: TopologyGroup, option: PurchaseOption) -> CountingCertainty:
+    def _counting_certainty(self, topology_group: TopologyGroup, option: LaunchOption) -> CountingCertainty:
         key = (topology_group, option.template, option.pod_requirements)
         certainty = self._certainties.get(key)
         if certainty is None:
@@ -333,4 +331,4 @@ class DomainOptions:
     def reachable_domains(self, constraints: DomainConstraints, key: str) -> set[str | None]:
         """Values that a label may have on a new node for the group."""
         may_lack = key not in constraints.required_keys and self._domains.some_lack_label(key)
-        return {*self._domains.purchasable(key), *((None,) if may_lack else ())}
+        return {*self._domains.of_new_nodes(key), *((None,) if may_lack else ())}

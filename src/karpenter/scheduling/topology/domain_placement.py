@@ -195,20 +195,20 @@ class DomainPlacement:
     def best_for_affinity(
         self, pods: Sequence[Pod], combinations: Sequence[DomainCombination], nodes: ExistingNodeIndex
     ) -> list[DomainCombination]:
-        """Where the first of pods that must be together goes: a combination that holds them all, else the cheapest to buy in."""
+        """Where the first of pods that must be together goes: a combination that holds all, else the cheapest for a new node."""
         rooms = [(self._room_in(combination, pods, nodes), combination) for combination in combinations]
         holding = [combination for room, combination in rooms if room >= len(pods)]
         if holding:
             return holding[:1]
-        purchasable = [
+        launchable = [
             (option_group.lowest_price, combination)
             for combination in combinations
             if (option_group := self._open_option_group(combination)) is not None
         ]
-        if purchasable:
+        if launchable:
             return [
                 min(
-                    purchasable,
+                    launchable,
                     key=lambda priced: (priced[0], self._requested_in(priced[1]), combination_order(priced[1])),
                 )[1]
             ]

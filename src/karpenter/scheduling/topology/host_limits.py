@@ -1,6 +1,6 @@
 """What constraints by host name and host ports ask of a single node: plain arithmetic on counts per node (SCH-900.4).
 
-Every node is a domain of its own, and another empty one can always be bought, so the smallest count is taken as none (SCH-541).
+Every node is a domain of its own, and another empty one can always be launched, so the smallest count is taken as none (SCH-541).
 `HostLimits` belong to a group and say how many of its pods one node may take; `HostUsage` belongs to a node and counts the pods
 on it. Both serve existing nodes and nodes of a packing.
 """
@@ -41,7 +41,7 @@ class ExposedWorkload:
 class HostUsage:
     """The pods on one node, counted. ``host`` is its Node's name, empty for one without Node, on which no pod is bound yet.
 
-    ``pool``: the NodePool of a node to be bought.
+    ``pool``: the NodePool of a new node.
     """
 
     __slots__ = ("_exposed", "_matching", "_node_name", "_node_pool", "_owners", "ports")

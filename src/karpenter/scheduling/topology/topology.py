@@ -296,14 +296,14 @@ class Topology:
             return affinity_domains
         return {
             d
-            for d in self._domains.purchasable(constraint.topology_key) | self._existing_domains(constraint)
+            for d in self._domains.of_new_nodes(constraint.topology_key) | self._existing_domains(constraint)
             if firm.allows(d)
         }
 
     def _anti_affinity_domains(self, constraint: TopologyGroup, firm: Requirement) -> set[str | None]:
         """SCH-561: where no such pod is, or no domain at all."""
         numbers = self.pod_counts(constraint)
-        everywhere = self._domains.purchasable(constraint.topology_key) | self._existing_domains(constraint)
+        everywhere = self._domains.of_new_nodes(constraint.topology_key) | self._existing_domains(constraint)
         return {None, *(domain for domain in everywhere if not numbers.get(domain, 0) and firm.allows(domain))}
 
     def _existing_domains(self, constraint: TopologyGroup) -> frozenset[str]:
@@ -331,8 +331,8 @@ class Topology:
         counted = self._domains.counted_domains(constraint.term) if not constraint.is_hostname else ()
         domains = sorted({*counts, *counted})
         shown = tuple((domain, counts.get(domain, 0)) for domain in domains[:_MAX_DOMAINS_SHOWN])
-        purchasable = self._domains.purchasable(constraint.topology_key)
-        node_domains = Requirement(constraint.topology_key, not purchasable, purchasable)
+        of_new_nodes = self._domains.of_new_nodes(constraint.topology_key)
+        node_domains = Requirement(constraint.topology_key, not of_new_nodes, of_new_nodes)
         return DomainCounts(shown, max(0, len(domains) - _MAX_DOMAINS_SHOWN), node_domains)
 
 

@@ -13,7 +13,7 @@ from karpenter.state.topology_terms import TopologyNodeFilter, TopologyTerm
 
 
 class TopologyDomains:
-    """The domains there are, or could be bought (SCH §19.2)."""
+    """The domains of existing nodes and of nodes that could be launched (SCH §19.2)."""
 
     def __init__(
         self, bound_pod_counts: BoundPodCounts, templates: Sequence[NodePoolTemplate], existing_nodes: ExistingNodeIndex
@@ -24,7 +24,7 @@ class TopologyDomains:
         self._counted_cache: dict[TopologyTerm, frozenset[str]] = {}
         self._node_domains_cache: dict[tuple[str, TopologyNodeFilter | None], frozenset[str]] = {}
         self._template_domains_cache: dict[tuple[str, TopologyNodeFilter], frozenset[str]] = {}
-        self._purchasable_cache: dict[str, frozenset[str]] = {}
+        self._new_node_domains_cache: dict[str, frozenset[str]] = {}
         self._lacking_cache: dict[str, bool] = {}
 
     def counted_domains(self, term: TopologyTerm) -> frozenset[str]:
@@ -34,7 +34,7 @@ class TopologyDomains:
         """
         cached = self._counted_cache.get(term)
         if cached is None:
-            cached = self._counted_cache[term] = self._domains_of_nodes(term) | self._purchasable_domains(term)
+            cached = self._counted_cache[term] = self._domains_of_nodes(term) | self._domains_of_new_nodes(term)
         return cached
 
     def _domains_of_nodes(self, term: TopologyTerm) -> frozenset[str]:
@@ -53,17 +53,17 @@ class TopologyDomains:
                 if any(node.counting_certainty(term.node_filter) for node in coming):
                     yield value
 
-    def _purchasable_domains(self, term: TopologyTerm) -> frozenset[str]:
+    def _domains_of_new_nodes(self, term: TopologyTerm) -> frozenset[str]:
         if term.node_filter is None:
-            return self.purchasable(term.topology_key)
+            return self.of_new_nodes(term.topology_key)
         place = (term.topology_key, term.node_filter)
-        purchasable_domains = self._template_domains_cache.get(place)
-        if purchasable_domains is None:
+        new_node_domains = self._template_domains_cache.get(place)
+        if new_node_domains is None:
             domains_of_templates = (
                 self._domains_of_template(template, term.topology_key, term.node_filter) for template in self._templates
             )
-            purchasable_domains = self._template_domains_cache[place] = frozenset().union(*domains_of_templates)
-        return purchasable_domains
+            new_node_domains = self._template_domains_cache[place] = frozenset().union(*domains_of_templates)
+        return new_node_domains
 
     def _domains_of_template(self, template: NodePoolTemplate, key: str, counted: TopologyNodeFilter) -> frozenset[str]:
         """The domains in which a pool could have nodes that a constraint counts."""
@@ -94,11 +94,11 @@ class TopologyDomains:
         values = index.values(key, types) or (own.values if types and own.operator is Op.IN else ())
         return frozenset(value for value in values if own.allows(value))
 
-    def purchasable(self, key: str) -> frozenset[str]:
+    def of_new_nodes(self, key: str) -> frozenset[str]:
         """The domains in which some pool could have a node."""
-        cached = self._purchasable_cache.get(key)
+        cached = self._new_node_domains_cache.get(key)
         if cached is None:
-            cached = self._purchasable_cache[key] = frozenset().union(
+            cached = self._new_node_domains_cache[key] = frozenset().union(
                 *(template.label_values(key) for template in self._templates)
             )
         return cached

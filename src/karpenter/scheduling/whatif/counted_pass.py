@@ -14,7 +14,7 @@ from karpenter.model import taints
 from karpenter.model.resources import Resources
 from karpenter.scheduling.equivalence_groups import GroupOrder
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet, count_fitting
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption, PurchaseOptionIndex
+from karpenter.scheduling.offerings.launch_options import LaunchOption, LaunchOptionIndex
 from karpenter.scheduling.preferences import RelaxationStep
 from karpenter.state.pod_signature import PodSignature
 
@@ -44,11 +44,11 @@ class CountedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedDemand:
-    """So many pods of a group need new nodes. ``options``: ways to buy, never empty."""
+    """So many pods of a group need new nodes. ``options``: launch options, never empty."""
 
     signature: PodSignature
     count: int
-    options: tuple[PurchaseOption, ...]
+    options: tuple[LaunchOption, ...]
 
     @property
     def requests(self) -> Resources:
@@ -69,7 +69,7 @@ class CountedPass:
 
 
 def count_pass(
-    groups: Sequence[CountedGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: PurchaseOptionIndex
+    groups: Sequence[CountedGroup], nodes: ExistingNodeIndex, open_nodes: NodeSet, options: LaunchOptionIndex
 ) -> CountedPass:
     """Place the pods of all groups, in their order. They have no topology, and use no ports, volumes or devices."""
     #: Positions of the nodes that were asked, in that order.
@@ -94,9 +94,9 @@ def count_pass(
                     left -= count
                     if not left:
                         break
-            bought = options.options(group.signature, step) if left else ()
-            if bought:
-                demands.append(CountedDemand(group.signature, left, bought))
+            launch_options = options.options(group.signature, step) if left else ()
+            if launch_options:
+                demands.append(CountedDemand(group.signature, left, launch_options))
                 left = 0
             if not left:
                 break

@@ -1,7 +1,7 @@
 """What is known of scheduling passes of what-if questions, whatever pods it was asked for.
 
 Where pods need nothing of other pods, a pass over them depends on little: on how many there are of each kind, on the nodes that
-have room for one of them, in the order they are tried, and on what can be bought. So what follows from its result outlives the
+have room for one of them, in the order they are tried, and on launch options. So what follows from its result outlives the
 decision: as long as nothing of that changes it is the same, whatever happens on other nodes. Many nodes have pods of the same
 kinds, so one pass gives the answer for all of them.
 """
@@ -14,13 +14,13 @@ from functools import cached_property
 
 from karpenter.model.requirements import Requirements
 from karpenter.scheduling.existing_nodes import ExistingNode
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.offerings.launch_options import LaunchOptionIndex
 from karpenter.scheduling.pass_result import PassResult
 from karpenter.scheduling.whatif.counted_pass import CountedDemand, CountedGroup, CountedPass, PodPosition
 from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.questions import UnreadyHosts
 
-#: Numbers of the pods and of the nodes with room; between them the identity of what can be bought, which is kept with the facts.
+#: Numbers of the pods and of the nodes with room; between them the identity of the launch options, which are kept with the facts.
 FactsKey = tuple[int, int, int]
 
 
@@ -39,7 +39,7 @@ class Host:
 
 @dataclass(eq=False)
 class PassFacts:
-    """What follows from the result of a pass with ``options`` to buy.
+    """What follows from the result of a pass with the launch options ``options``.
 
     ``taking``: the existing nodes that take pods. ``demands`` and ``has_unplaced``: what becomes of the other pods.
     ``have_topology``: some pods have to do with topology. ``need_room_alone``: no pod needs anything but room. The rest is
@@ -47,14 +47,14 @@ class PassFacts:
     some way.
     """
 
-    options: PurchaseOptionIndex
+    options: LaunchOptionIndex
     taking: tuple[Host, ...]
     demands: tuple[CountedDemand, ...]
     has_unplaced: bool
     have_topology: bool = False
     need_room_alone: bool = False
     minimum_price: float | None = None
-    buys_refused: dict[Requirements, bool] = field(default_factory=dict)
+    launches_refused: dict[Requirements, bool] = field(default_factory=dict)
 
     @cached_property
     def hosts(self) -> tuple[Host, ...] | None:
@@ -67,7 +67,7 @@ class PassFacts:
         return all(host.initialized for host in self.taking)
 
 
-def facts_of(options: PurchaseOptionIndex, result: PassResult, movers: Movers) -> PassFacts:
+def facts_of(options: LaunchOptionIndex, result: PassResult, movers: Movers) -> PassFacts:
     """What the result of a pass over movers says without further work."""
     taking = tuple(_host(placement.node) for placement in result.placements)
     demands = (keyed_demand.demand for keyed_demand in result.demands)
@@ -76,7 +76,7 @@ def facts_of(options: PurchaseOptionIndex, result: PassResult, movers: Movers) -
     return PassFacts(options, taking, counted, has_unplaced, movers.have_topology)
 
 
-def facts_of_counts(options: PurchaseOptionIndex, result: CountedPass) -> PassFacts:
+def facts_of_counts(options: LaunchOptionIndex, result: CountedPass) -> PassFacts:
     """The same, of a pass in counts."""
     taking = tuple(_host(node, first_pod) for node, first_pod in result.hosts)
     return PassFacts(options, taking, result.demands, result.has_unplaced, need_room_alone=True)

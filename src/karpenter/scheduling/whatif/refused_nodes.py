@@ -1,6 +1,6 @@
 """Whether every new node for some pods could be of a refused kind, determined without packing the pods.
 
-Consolidation refuses to replace spot nodes by spot nodes (DIS-200). If every node that may be bought could be spot, no packing
+Consolidation refuses to replace spot nodes by spot nodes (DIS-200). If every node that may be launched could be spot, no packing
 helps. Most sets of spot nodes are of this kind.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from karpenter.model.requirements import Requirements
-from karpenter.scheduling.offerings.purchase_options import PurchaseOption
+from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.whatif.counted_pass import CountedDemand
 
 
@@ -23,7 +23,7 @@ class RefusedNodes:
 class RefusedOptions:
     """What options sell in the refused way. Options are kept with what is known of them, so that their identity stays theirs."""
 
-    _known: dict[tuple[int, int], tuple[PurchaseOption, Requirements, bool]] = field(default_factory=dict)
+    _known: dict[tuple[int, int], tuple[LaunchOption, Requirements, bool]] = field(default_factory=dict)
 
     def are_all(self, demands: Iterable[CountedDemand], refused: Requirements) -> bool:
         """Whether each node for any of these pods together could be had so.
@@ -40,14 +40,14 @@ class RefusedOptions:
                 return False
         return bool(asked)
 
-    def _sells_all(self, option: PurchaseOption, refused: Requirements) -> bool:
+    def _sells_all(self, option: LaunchOption, refused: Requirements) -> bool:
         key = (id(option), id(refused))
         if key not in self._known:
             self._known[key] = (option, refused, _sells_all(option, refused))
         return self._known[key][2]
 
 
-def _sells_all(option: PurchaseOption, refused: Requirements) -> bool:
+def _sells_all(option: LaunchOption, refused: Requirements) -> bool:
     """Whether every type of the option is available in the refused way, whatever else is on the node."""
     asked = option.requirements
     if option.reservation is not None or any(each.min_values is not None for each in asked.values()):

@@ -26,8 +26,8 @@ from karpenter.model.requirements import Requirements
 from karpenter.scheduling.decision_memory import DecisionMemory, NewNodes
 from karpenter.scheduling.demand import SchedulingNodeClaim
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
+from karpenter.scheduling.offerings.launch_options import LaunchOptionIndex
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
 from karpenter.scheduling.offerings.remaining_capacity import RemainingLimits, limits_plus
 from karpenter.scheduling.pass_result import DemandCaps, PassResult, PlannedPlacements
 from karpenter.scheduling.prepared_problem import PreparedProblem
@@ -68,8 +68,8 @@ class _Preparation:
     price_bounds: PriceBounds
     signatures: SignaturesByUid
     taken_names: frozenset[str]
-    #: What can be bought without limits of NodePools.
-    unlimited: PurchaseOptionIndex
+    #: The launch options without limits of NodePools.
+    unlimited: LaunchOptionIndex
     refused_options: RefusedOptions = field(default_factory=RefusedOptions)
     #: Numbers of nodes in keys of facts (`DecisionMemory`).
     node_numbers: dict[ExistingNode, int] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def prepare_rescheduling(
         prepared.memory.price_bounds(prepared.templates),
         SignaturesByUid(prepared.memory),
         frozenset(view.key for view in problem.snapshot.nodes),
-        prepared.purchase_options_within({}),
+        prepared.launch_options_within({}),
     )
     room_facts = preparation.room_facts(nodes)
     return ReschedulingBase(preparation, nodes, room_facts, bound_pod_counts, prepared.remaining_limits)
@@ -125,8 +125,8 @@ class ReschedulingBase:
     _movers_by_pods: dict[int, tuple[tuple[Pod, ...], Movers]] = field(default_factory=dict)
     #: What is known of the questions asked so far.
     _known_questions: dict[WhatIf, PassFacts] = field(default_factory=dict)
-    #: Passes of questions without planned places, by movers, by what can be bought, and by the open nodes that count.
-    _passes: dict[tuple[Movers, PurchaseOptionIndex, NodeSet], PassResult] = field(default_factory=dict)
+    #: Passes of questions without planned places, by movers, by launch options, and by the open nodes that count.
+    _passes: dict[tuple[Movers, LaunchOptionIndex, NodeSet], PassResult] = field(default_factory=dict)
 
     # -- questions --------------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class ReschedulingBase:
         if minimum >= max_price:
             return TooExpensive(minimum)
         limits = self._limits_for(question)
-        if refused is not None and not limits and self._buys_refused(facts, refused):
+        if refused is not None and not limits and self._launches_refused(facts, refused):
             return RefusedNodes()
         is_limited = bool(limits or self._preparation.prepared.reservation_units)
         return None if is_limited and facts.demands else unready_hosts(self._movers(question.pods), facts)
@@ -201,13 +201,13 @@ class ReschedulingBase:
         demands = tuple((demand.signature, demand.count, demand.options) for demand in facts.demands)
         return demands, prepared.problem.options.packing_mode
 
-    def _buys_refused(self, facts: PassFacts, refused: Requirements) -> bool:
+    def _launches_refused(self, facts: PassFacts, refused: Requirements) -> bool:
         """Whether all pods find a place, some of them on new nodes, and each of these could be had in the refused way."""
-        if refused not in facts.buys_refused:
-            facts.buys_refused[refused] = self._would_buy_refused(facts, refused)
-        return facts.buys_refused[refused]
+        if refused not in facts.launches_refused:
+            facts.launches_refused[refused] = self._would_launch_refused(facts, refused)
+        return facts.launches_refused[refused]
 
-    def _would_buy_refused(self, facts: PassFacts, refused: Requirements) -> bool:
+    def _would_launch_refused(self, facts: PassFacts, refused: Requirements) -> bool:
         if facts.has_unplaced or facts.have_topology:
             return False
         if self._preparation.prepared.devices is not None or not facts.are_hosts_ready:
@@ -321,9 +321,9 @@ class ReschedulingBase:
         options = self._options_for(question)
         return SchedulingPass(nodes, options, self._preparation.domains, keeping, DemandCaps()).run(movers.groups)
 
-    def _options_for(self, question: WhatIf) -> PurchaseOptionIndex:
+    def _options_for(self, question: WhatIf) -> LaunchOptionIndex:
         limits = self._limits_for(question)
-        return self._preparation.prepared.purchase_options_within(limits) if limits else self._preparation.unlimited
+        return self._preparation.prepared.launch_options_within(limits) if limits else self._preparation.unlimited
 
     def _limits_for(self, question: WhatIf) -> RemainingLimits:
         """What is left of limits for the new nodes of a question."""

@@ -1,7 +1,7 @@
 """What passes over pods that need room alone say, for the nodes of one base (`ReschedulingBase`).
 
-Such a pass depends on how many pods there are of each kind, on the open nodes that have room for one of them, and on what can be
-bought. Most nodes have pods like those of another one, and few have room for any themselves: so one answer serves all of
+Such a pass depends on how many pods there are of each kind, on the open nodes that have room for one of them, and on
+launch options. Most nodes have pods like those of another one, and few have room for any themselves: so one answer serves all of
 them. It is looked up by a number for the pods and a set of nodes, without asking node by node what is free. Where few nodes
 have room, it outlives the decision (`DecisionMemory.pass_facts`).
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from karpenter.instancetypes.type_sets import members
 from karpenter.scheduling.decision_memory import DecisionMemory
 from karpenter.scheduling.existing_nodes import ExistingNode, ExistingNodeIndex, NodeSet
-from karpenter.scheduling.offerings.purchase_options import PurchaseOptionIndex
+from karpenter.scheduling.offerings.launch_options import LaunchOptionIndex
 from karpenter.scheduling.whatif.counted_pass import CountedGroup, count_pass
 from karpenter.scheduling.whatif.movers import Movers
 from karpenter.scheduling.whatif.pass_facts import PassFacts, facts_of_counts
@@ -23,7 +23,7 @@ _MAX_NODES_WITH_ROOM = 128
 
 
 class RoomFacts:
-    """Facts about questions to one set of nodes. ``unlimited``: what can be bought without limits of NodePools.
+    """Facts about questions to one set of nodes. ``unlimited``: the launch options without limits of NodePools.
 
     ``node_numbers``: numbers of nodes in keys of facts, of all bases of a decision.
     """
@@ -31,7 +31,7 @@ class RoomFacts:
     def __init__(
         self,
         nodes: ExistingNodeIndex,
-        unlimited: PurchaseOptionIndex,
+        unlimited: LaunchOptionIndex,
         memory: DecisionMemory,
         node_numbers: dict[ExistingNode, int],
     ) -> None:
@@ -61,7 +61,7 @@ class RoomFacts:
         return self._memory.pods_number(movers)
 
     def of(
-        self, parts: Sequence[Movers], open_nodes: NodeSet, removed: NodeSet, options: PurchaseOptionIndex
+        self, parts: Sequence[Movers], open_nodes: NodeSet, removed: NodeSet, options: LaunchOptionIndex
     ) -> PassFacts:
         """The facts about the pods of all parts together, which go to open nodes and to what the options offer.
 
@@ -93,7 +93,7 @@ class RoomFacts:
             memory.pass_facts.put(key, facts)
         return facts
 
-    def _counted(self, counts: Sequence[CountedGroup], nodes: NodeSet, options: PurchaseOptionIndex) -> PassFacts:
+    def _counted(self, counts: Sequence[CountedGroup], nodes: NodeSet, options: LaunchOptionIndex) -> PassFacts:
         return facts_of_counts(options, count_pass(counts, self._nodes, nodes, options))
 
     def _room_number(self, nodes: NodeSet) -> int:

@@ -22,7 +22,7 @@ def clock(running: Double, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def _buy(ec2: Any, seeds: Seeds, capacity_type: str = "on-demand", units: int = 1) -> list[str]:
+def _launch(ec2: Any, seeds: Seeds, capacity_type: str = "on-demand", units: int = 1) -> list[str]:
     answer = ec2.create_fleet(**fleet(seeds, ["m5.large"], capacity_type, units))
     return [name for entry in answer["Instances"] for name in entry["InstanceIds"]]
 
@@ -34,7 +34,7 @@ def _look(ec2: Any, name: str) -> dict[str, Any]:
 
 def test_an_instance_has_its_launch_template_data_and_the_fleets_tags(ec2: Any, seeds: Seeds) -> None:
     """AWS-970."""
-    (name,) = _buy(ec2, seeds)
+    (name,) = _launch(ec2, seeds)
     instance = _look(ec2, name)
     assert instance["SecurityGroups"] == [{"GroupId": seeds.group}]
     assert instance["IamInstanceProfile"]["Arn"].endswith("instance-profile/nodes")
@@ -52,7 +52,7 @@ def test_an_instance_has_its_launch_template_data_and_the_fleets_tags(ec2: Any, 
 
 def test_a_spot_instance_has_a_spot_request(ec2: Any, seeds: Seeds) -> None:
     """AWS-970, AWS-523."""
-    (name,) = _buy(ec2, seeds, "spot")
+    (name,) = _launch(ec2, seeds, "spot")
     instance = _look(ec2, name)
     assert instance["InstanceLifecycle"] == "spot"
     assert instance["SpotInstanceRequestId"].startswith("sir-")
@@ -106,7 +106,7 @@ def test_the_partition_is_described_once_the_instance_runs(
 def test_instances_change_their_state_over_time(aws: Double, ec2: Any, seeds: Seeds, clock: list[float]) -> None:
     """AWS-974, AWS-980."""
     aws.control.set_timing(pending=30, shutting_down=45, remembered=100)
-    (name,) = _buy(ec2, seeds)
+    (name,) = _launch(ec2, seeds)
     assert _look(ec2, name)["State"]["Name"] == "pending"
     clock[0] += 31
     assert _look(ec2, name)["State"]["Name"] == "running"
@@ -129,7 +129,7 @@ def test_describe_calls_return_a_new_instance_after_a_delay(
 ) -> None:
     """AWS-973: EC2's describe calls lag behind launches."""
     aws.control.set_timing(visible_after=2)
-    (name,) = _buy(ec2, seeds)
+    (name,) = _launch(ec2, seeds)
     with refused("InvalidInstanceID.NotFound"):
         ec2.describe_instances(InstanceIds=[name])
     clock[0] += 2
@@ -138,7 +138,7 @@ def test_describe_calls_return_a_new_instance_after_a_delay(
 
 def test_instances_are_found_by_tag_and_state_in_pages(ec2: Any, seeds: Seeds) -> None:
     """AWS-973."""
-    names = _buy(ec2, seeds, units=12)
+    names = _launch(ec2, seeds, units=12)
     ec2.terminate_instances(InstanceIds=names[:2])
     wanted = [
         {"Name": "tag-key", "Values": ["karpenter.sh/nodepool"]},
@@ -154,7 +154,7 @@ def test_instances_are_found_by_tag_and_state_in_pages(ec2: Any, seeds: Seeds) -
 
 def test_an_unknown_id_fails_the_whole_call(ec2: Any, seeds: Seeds) -> None:
     """AWS-973, AWS-974."""
-    (name,) = _buy(ec2, seeds)
+    (name,) = _launch(ec2, seeds)
     with refused("InvalidInstanceID.NotFound"):
         ec2.describe_instances(InstanceIds=[name, NOBODY])
     with refused("InvalidInstanceID.NotFound"):
@@ -166,14 +166,14 @@ def test_an_unknown_id_fails_the_whole_call(ec2: Any, seeds: Seeds) -> None:
 
 def test_ids_and_a_page_size_are_refused(ec2: Any, seeds: Seeds) -> None:
     """AWS-973."""
-    (name,) = _buy(ec2, seeds)
+    (name,) = _launch(ec2, seeds)
     with refused("InvalidParameterCombination"):
         ec2.describe_instances(InstanceIds=[name], MaxResults=5)
 
 
 def test_instances_are_tagged_and_unknown_ids_are_refused(ec2: Any, seeds: Seeds) -> None:
     """AWS-975."""
-    (name,) = _buy(ec2, seeds)
+    (name,) = _launch(ec2, seeds)
     ec2.create_tags(Resources=[name], Tags=[{"Key": "Name", "Value": "node-1"}])
     assert {"Key": "Name", "Value": "node-1"} in _look(ec2, name)["Tags"]
     with refused("InvalidInstanceID.NotFound"):
@@ -187,7 +187,7 @@ def _unwell(ec2: Any, name: str, value: str) -> list[str]:
 
 def test_status_checks_are_what_a_test_sets(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-976, AWS-665."""
-    first, second, third = _buy(ec2, seeds, units=3)
+    first, second, third = _launch(ec2, seeds, units=3)
     aws.control.set_health(first, instance="impaired", since="2026-01-01T00:00:00Z")
     aws.control.set_health(second, system="impaired", since="2026-01-01T00:00:00Z")
     event = {"code": "instance-retirement", "description": "old hardware", "not_before": "2026-12-01T00:00:00Z"}
@@ -202,7 +202,7 @@ def test_status_checks_are_what_a_test_sets(aws: Double, ec2: Any, seeds: Seeds)
 
 def test_an_instance_can_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-521."""
-    (name,) = _buy(ec2, seeds)
+    (name,) = _launch(ec2, seeds)
     aws.control.stop(name)
     assert _look(ec2, name)["State"] == {"Name": "stopped", "Code": 80}
     ec2.terminate_instances(InstanceIds=[name])
@@ -211,7 +211,7 @@ def test_an_instance_can_be_stopped(aws: Double, ec2: Any, seeds: Seeds) -> None
 
 def test_ec2_can_interrupt_an_instance(aws: Double, ec2: Any, seeds: Seeds) -> None:
     """AWS-980."""
-    (name,) = _buy(ec2, seeds, "spot")
+    (name,) = _launch(ec2, seeds, "spot")
     aws.control.interrupt(name)
     instance = _look(ec2, name)
     assert instance["State"]["Name"] == "terminated"

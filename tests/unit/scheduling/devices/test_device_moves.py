@@ -7,7 +7,7 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.solution import PlacedPods
 from karpenter.scheduling.whatif.questions import WhatIf
 from karpenter.scheduling.whatif.rescheduling import ReschedulingBase, prepare_rescheduling
-from support.builders import NOW, bought, details, left, node_and_claim, node_pool, plan, pod, snapshot
+from support.builders import NOW, details, left, new_types, node_and_claim, node_pool, plan, pod, snapshot
 from support.device_builders import (
     claim_template,
     device_class,
@@ -100,4 +100,4 @@ def test_a_claim_that_comes_later_is_planned_then() -> None:
     waiting = using("p", "late")
     world = [node_pool(), device_class(), waiting, pod("plain", {"cpu": 1})]
     assert left(plan(*world, types=TYPES)) == ["p"]
-    assert "g1" in bought(plan(*world, resource_claim("late", exactly()), types=TYPES))
+    assert "g1" in new_types(plan(*world, resource_claim("late", exactly()), types=TYPES))

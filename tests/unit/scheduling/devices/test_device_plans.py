@@ -9,11 +9,11 @@ from karpenter.api.resource_claims import DeviceTaint, DeviceToleration
 from karpenter.instancetypes.instance_type import BindingGroup
 from karpenter.model import labels
 from support.builders import (
-    bought,
     claim,
     daemon_set,
     existing,
     left,
+    new_types,
     node_and_claim,
     node_pool,
     plan,
@@ -60,10 +60,10 @@ def with_gpus(
 # -- new nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_is_bought_that_has_the_devices() -> None:
+def test_a_node_is_launched_that_has_the_devices() -> None:
     """SCH-784: device templates of types count for claims of new nodes; SCH-610: initialization waits for the drivers used."""
     result = decided(claim_template("one", exactly()), of_template("p", "one"))
-    assert bought(result) == ["g1"]
+    assert new_types(result) == ["g1"]
     annotations = result.new_claims[0].claim.metadata.annotations
     assert annotations["karpenter.sh/requested-dra-drivers"] == DRIVER
     assert set(result.new_claims[0].claim.spec.resources.requests) == {"cpu", "pods"}
@@ -77,11 +77,11 @@ def test_pods_share_the_devices_of_a_node_as_far_as_they_go() -> None:
 
 
 @pytest.mark.parametrize(("devices", "nodes"), [(2, 1), (1, 2)])
-def test_as_many_nodes_are_bought_as_the_devices_of_a_type_take(devices: int, nodes: int) -> None:
+def test_as_many_nodes_are_launched_as_the_devices_of_a_type_take(devices: int, nodes: int) -> None:
     """S-241: two claims of one device each share a node with two; each node names the drivers it waits for (SCH-791)."""
     claims = [claim_template("one", exactly()), [of_template(f"p{at}", "one") for at in range(2)]]
     result = decided(claims, types=(gpu_type("g", devices),))
-    assert (bought(result), left(result)) == (["g"] * nodes, [])
+    assert (new_types(result), left(result)) == (["g"] * nodes, [])
     annotations = [each.claim.metadata.annotations for each in result.new_claims]
     assert [each["karpenter.sh/requested-dra-drivers"] for each in annotations] == [DRIVER] * nodes
 
@@ -108,14 +108,14 @@ def test_pods_without_claims_are_planned_as_if_there_were_none() -> None:
     """No work and no price when no pod has a claim."""
     plain = pods(3, {"cpu": 1})
     with_class = decided(plain)
-    assert bought(with_class) == bought(plan(node_pool(), plain, types=TYPES))
+    assert new_types(with_class) == new_types(plan(node_pool(), plain, types=TYPES))
     assert "karpenter.sh/requested-dra-drivers" not in with_class.new_claims[0].claim.metadata.annotations
 
 
 def test_selectors_choose_among_types() -> None:
     """SCH-788: selectors of class and request are ANDed."""
     template = claim_template("h", exactly("r", 1, f'{MODEL} == "h100"'))
-    assert bought(decided(template, of_template("p", "h"))) == ["h2"]
+    assert new_types(decided(template, of_template("p", "h"))) == ["h2"]
     only_h100 = device_class("h", f'{MODEL} == "h100"')
     template = claim_template("h", exactly("r", 1, f'{MODEL} == "a100"', of="h"))
     assert left(decided(template, of_template("p", "h"), classes=[only_h100])) == ["p"]
@@ -123,7 +123,7 @@ def test_selectors_choose_among_types() -> None:
 
 def test_a_count_is_met_by_one_node() -> None:
     result = decided(claim_template("many", exactly("r", 3)), of_template("p", "many"))
-    assert bought(result) == ["g4"]
+    assert new_types(result) == ["g4"]
     assert left(decided(claim_template("many", exactly("r", 5)), of_template("p", "many"))) == ["p"]
 
 
@@ -142,7 +142,7 @@ def test_a_sub_request_that_a_type_can_meet_keeps_it() -> None:
 def test_mode_all_without_a_matching_device_drops_the_type() -> None:
     """K15-145, K15-S22: mode All needs at least one matching device."""
     result = decided(claim_template("all", every()), of_template("p", "all"))
-    assert bought(result) == ["g1"]
+    assert new_types(result) == ["g1"]
     assert left(decided(claim_template("all", every("r", "false")), of_template("p", "all"))) == ["p"]
 
 
@@ -160,7 +160,7 @@ def test_groups_of_devices_stand_for_values_that_are_not_known_yet() -> None:
     groups = [BindingGroup(f"{DRIVER}/rack", "node", ("a", "b")), BindingGroup(f"{DRIVER}/rack", "node", ("b", "c"))]
     devices = [device("a"), device("b"), device("c")]
     tied = with_devices(shape("tied", ROOM), slice_spec(*devices), groups=groups)
-    assert bought(decided(pair, of_template("p", "pair"), types=[tied])) == ["tied"]
+    assert new_types(decided(pair, of_template("p", "pair"), types=[tied])) == ["tied"]
     mixed = with_devices(
         shape("mixed", ROOM), slice_spec(device("a"), device("b"), device("c", {"rack": "a"})), groups=groups[:1]
     )
@@ -200,14 +200,14 @@ def test_tainted_devices_are_for_claims_that_tolerate_them() -> None:
     tainted = with_devices(shape("tainted", ROOM), slice_spec(device("gpu", taints=(broken,))))
     assert left(decided(claim_template("one", exactly()), of_template("p", "one"), types=[tainted])) == ["p"]
     tolerant = exactly(tolerations=(DeviceToleration(key="broken", operator="Exists"),))
-    assert bought(decided(claim_template("one", tolerant), of_template("p", "one"), types=[tainted])) == ["tainted"]
+    assert new_types(decided(claim_template("one", tolerant), of_template("p", "one"), types=[tainted])) == ["tainted"]
 
 
 def test_pods_that_share_a_claim_share_a_node() -> None:
     """SCH-787: devices of a node bind a claim to it, so all pods that use the claim are planned together."""
     shared = resource_claim("shared", exactly())
     result = decided(shared, [using(f"p{at}", "shared", requests={"cpu": 2}) for at in range(3)], types=(*STD, ONE))
-    assert (sizes(result), bought(result)) == ([3], ["g1"])
+    assert (sizes(result), new_types(result)) == ([3], ["g1"])
 
 
 def test_an_extended_resource_may_stand_for_a_claim() -> None:
@@ -215,11 +215,11 @@ def test_an_extended_resource_may_stand_for_a_claim() -> None:
     backed = device_class("backed", resource="example.com/gpu")
     asking = pod("p", {"cpu": 1, "example.com/gpu": 2})
     result = decided(asking, classes=[backed])
-    assert bought(result) == ["g4"] or bought(result) == ["h2"]
+    assert new_types(result) == ["g4"] or new_types(result) == ["h2"]
     assert "example.com/gpu" not in result.new_claims[0].claim.spec.resources.requests
     native = shape("native", {**ROOM, "example.com/gpu": 2}, ONE.offerings)
     result = decided(asking, classes=[backed], types=(native,))
-    assert bought(result) == ["native"]
+    assert new_types(result) == ["native"]
     assert result.new_claims[0].claim.spec.resources.requests["example.com/gpu"] == "2"
 
 
@@ -299,7 +299,9 @@ def test_the_next_node_of_a_type_has_what_the_last_one_published() -> None:
     seen = [*node_and_claim("n", ROOM, labels=own), published("s", slice_spec(device("gpu", {"uuid": "1"}), node="n"))]
     held = resource_claim("held", exactly(), held=[("n", "gpu")], on="n", by=["running"])
     world = [seen, held, using("running", "held", node_name="n")]
-    assert bought(decided(world, claim_template("one", exactly()), of_template("p", "one"), types=[plain])) == ["plain"]
+    assert new_types(decided(world, claim_template("one", exactly()), of_template("p", "one"), types=[plain])) == [
+        "plain"
+    ]
     same_device = exactly("r", 1, f'device.attributes["{DRIVER}"].uuid == "1"')
     assert left(decided(world, claim_template("one", same_device), of_template("p", "one"), types=[plain])) == ["p"]
 

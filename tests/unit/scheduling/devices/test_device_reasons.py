@@ -8,11 +8,11 @@ import pytest
 from karpenter.api.resource_claims import DeviceRequest
 from karpenter.scheduling.failed_filters import InsufficientResource
 from support.builders import (
-    bought,
     categories,
     details,
     existing,
     left,
+    new_types,
     node_and_claim,
     pod,
     sizes,
@@ -93,7 +93,7 @@ def test_a_claim_has_no_more_than_32_devices() -> None:
     result = decided(claim_template("bad", exactly("r", 33)), of_template("p", "bad"), types=[many])
     assert 'claim "bad" requests 33 total devices, exceeding maximum of 32' in details(result)
     either = first_available("r", alternative("many", 33), alternative("few", 2))
-    assert bought(decided(claim_template("good", either), of_template("p", "good"), types=[many])) == ["many"]
+    assert new_types(decided(claim_template("good", either), of_template("p", "good"), types=[many])) == ["many"]
 
 
 def test_pools_that_contradict_themselves_offer_nothing() -> None:
@@ -154,10 +154,10 @@ def test_a_type_whose_counters_cannot_cover_all_devices_is_out() -> None:
     short = with_devices(shape("short", ROOM), slice_spec(*parts, counters=[counter_set("c", x=1)]))
     enough = with_devices(shape("enough", ROOM), slice_spec(*parts, counters=[counter_set("c", x=2)]))
     result = decided(claim_template("all", every()), of_template("p", "all"), types=[short, enough])
-    assert bought(result) == ["enough"]
+    assert new_types(result) == ["enough"]
     ways = (msgspec.structs.replace(alternative("all"), allocation_mode="All"), alternative("one"))
     either = claim_template("either", first_available("r", *ways))
-    assert bought(decided(either, of_template("p", "either"), types=[short])) == ["short"]
+    assert new_types(decided(either, of_template("p", "either"), types=[short])) == ["short"]
 
 
 def test_counters_that_would_go_negative_leave_the_device_out() -> None:

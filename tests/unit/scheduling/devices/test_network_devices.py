@@ -15,7 +15,7 @@ from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.scheduling.solution import Solution
 from support import device_plans
-from support.builders import bought, details, existing, left, node_and_claim, sizes
+from support.builders import details, existing, left, new_types, node_and_claim, sizes
 from support.device_builders import (
     claim_template,
     counter_set,
@@ -73,7 +73,7 @@ def owned(resource_slice: ResourceSlice, node: str) -> ResourceSlice:
 def test_a_device_that_every_node_reaches_needs_no_node_with_devices() -> None:
     """K15-161: accessible when ``allNodes``; the cheapest node will do, and it waits for no driver."""
     result = decided(everywhere(*gpus(1)), of_template("p", "one"), types=(*STD, gpu_type("g1", 1)))
-    assert (left(result), set(bought(result)) & {"g1"}) == ([], set())
+    assert (left(result), set(new_types(result)) & {"g1"}) == ([], set())
     assert "karpenter.sh/requested-dra-drivers" not in result.new_claims[0].claim.metadata.annotations
 
 
@@ -89,11 +89,11 @@ def test_a_claim_without_a_device_left_gets_a_node_that_has_one() -> None:
     pods = [of_template(f"p{at}", "one") for at in range(2)]
     result = decided(everywhere(*gpus(1)), pods, types=(*STD, gpu_type("g1", 1)))
     assert left(result) == []
-    assert bought(result).count("g1") == 1
+    assert new_types(result).count("g1") == 1
 
 
 def test_the_selector_of_a_slice_narrows_the_node() -> None:
-    """K15-170: the pod's node is bought where its device is reached."""
+    """K15-170: the pod's node is launched where its device is reached."""
     result = decided(in_zone("z2", *gpus(1)), of_template("p", "one"))
     assert (left(result), zones(result)) == ([], {"z2"})
 

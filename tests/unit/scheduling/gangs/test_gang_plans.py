@@ -27,10 +27,10 @@ from support.builders import (
     ANY_CAPACITY,
     NOW,
     asked,
-    bought,
     categories,
     details,
     left,
+    new_types,
     node,
     node_pool,
     plan,
@@ -59,15 +59,15 @@ def outcomes(result: Solution) -> dict[str, tuple[int, bool]]:
 def test_a_gang_that_fits_is_planned_like_any_other_pods() -> None:
     types = one_pod_types()
     alone = plan(node_pool(), gang("a", 4, ONE), types=types)
-    assert (bought(alone), left(alone)) == (["two"] * 4, [])
+    assert (new_types(alone), left(alone)) == (["two"] * 4, [])
     assert alone.gangs == (GangOutcome("PodGroup default/a", 4, 0, 4, True),)
     assert alone.price_per_hour == plan(node_pool(), pods(4, ONE), types=types).price_per_hour
     assert {claim.claim.metadata.annotations[labels.GANG] for claim in alone.new_claims} == {"PodGroup default/a"}
 
 
-def test_nothing_is_bought_for_a_gang_that_limits_cannot_hold_and_the_reason_names_the_missing_pods() -> None:
+def test_nothing_is_launched_for_a_gang_that_limits_cannot_hold_and_the_reason_names_the_missing_pods() -> None:
     result = plan(node_pool(limits={"cpu": "6"}), gang("a", 4, ONE), types=one_pod_types())
-    assert (bought(result), len(left(result)), categories(result)) == ([], 4, {"gang"})
+    assert (new_types(result), len(left(result)), categories(result)) == ([], 4, {"gang"})
     assert details(result) == (
         "PodGroup default/a needs places for at least 4 pods at once, 3 would have one; "
         "missing default/a-003: nodepool np: all available instance types exceed limits for nodepool (NodePool=np)"
@@ -78,7 +78,7 @@ def test_a_gang_larger_than_every_limit_leaves_all_room_to_others() -> None:
     result = plan(
         node_pool(limits={"cpu": "6"}), gang("a", 400, ONE), pods(3, ONE), gang("b", 1, ONE), types=one_pod_types()
     )
-    assert len(bought(result)) == 3
+    assert len(new_types(result)) == 3
     assert outcomes(result)["PodGroup default/a"] == (0, False)
     assert sum(name.startswith("a-") for name in left(result)) == 400
 
@@ -116,13 +116,13 @@ def test_running_pods_count_towards_the_minimum() -> None:
     started, *waiting = gang_pods("a", 4, ONE)
     bound = replaced(started, spec=msgspec.structs.replace(started.spec, node_name="n1"))
     result = plan(node_pool(), busy, pod_group("a", 4), bound, waiting, types=one_pod_types())
-    assert (outcomes(result), len(bought(result))) == ({"PodGroup default/a": (3, True)}, 3)
+    assert (outcomes(result), len(new_types(result))) == ({"PodGroup default/a": (3, True)}, 3)
 
 
 def test_a_gang_waits_for_pods_that_do_not_exist_yet() -> None:
     result = plan(node_pool(), pod_group("a", 4), gang_pods("a", 3, ONE), types=one_pod_types())
     assert details(result) == "PodGroup default/a waits for pods: 3 of at least 4 exist"
-    assert bought(result) == []
+    assert new_types(result) == []
 
 
 def test_pods_that_the_scheduler_holds_back_for_the_others_are_planned_with_them() -> None:
@@ -130,12 +130,12 @@ def test_pods_that_the_scheduler_holds_back_for_the_others_are_planned_with_them
     first, *others = gang_pods("a", 3, ONE)
     held = replaced(first, status=msgspec.structs.replace(first.status, conditions=()))
     result = plan(node_pool(), pod_group("a", 3), held, others, types=one_pod_types())
-    assert (outcomes(result), len(bought(result))) == ({"PodGroup default/a": (3, True)}, 3)
+    assert (outcomes(result), len(new_types(result))) == ({"PodGroup default/a": (3, True)}, 3)
 
 
 def test_a_pod_group_that_does_not_exist_keeps_its_pods_waiting() -> None:
     result = plan(node_pool(), gang_pods("a", 3, ONE), types=one_pod_types())
-    assert (details(result), bought(result)) == ("PodGroup default/a does not exist", [])
+    assert (details(result), new_types(result)) == ("PodGroup default/a does not exist", [])
 
 
 def test_a_gang_in_one_zone_gets_the_cheapest_zone_that_holds_it_whole() -> None:
@@ -170,12 +170,15 @@ def test_gangs_in_one_zone_take_the_next_zone_when_the_first_is_full() -> None:
 
 def test_a_topology_key_that_no_node_has_keeps_the_gang_waiting() -> None:
     result = plan(node_pool(), gang("a", 3, ONE, "example.com/rack"), types=one_pod_types())
-    assert (bought(result), "no node and no NodePool has the label example.com/rack" in details(result)) == ([], True)
+    assert (new_types(result), "no node and no NodePool has the label example.com/rack" in details(result)) == (
+        [],
+        True,
+    )
 
 
 def test_a_gang_on_one_host_is_not_planned_for() -> None:
     result = plan(node_pool(), gang("a", 2, {"cpu": "100m"}, labels.HOSTNAME), types=one_pod_types())
-    assert (bought(result), "which is not planned for" in details(result)) == ([], True)
+    assert (new_types(result), "which is not planned for" in details(result)) == ([], True)
 
 
 @pytest.mark.parametrize("own_labels", [False, True])
@@ -211,7 +214,7 @@ def test_a_workload_of_1_35_makes_gangs_by_group_and_replica() -> None:
         "Workload default/train/workers/0": (2, True),
         "Workload default/train/workers/1": (0, False),
     }
-    assert (len(bought(result)), left(result)) == (3, ["workers-1-0"])
+    assert (len(new_types(result)), left(result)) == (3, ["workers-1-0"])
 
 
 def test_coscheduling_pods_are_a_gang_once_their_pod_group_exists() -> None:
@@ -220,8 +223,8 @@ def test_coscheduling_pods_are_a_gang_once_their_pod_group_exists() -> None:
     group = CoschedulingPodGroup(
         metadata=ObjectMeta(name="mpi", namespace="default"), spec=CoschedulingPodGroupSpec(min_member=3)
     )
-    assert len(bought(plan(node_pool(), members, types=one_pod_types()))) == 2
-    assert bought(plan(node_pool(), members, group, types=one_pod_types())) == []
+    assert len(new_types(plan(node_pool(), members, types=one_pod_types()))) == 2
+    assert new_types(plan(node_pool(), members, group, types=one_pod_types())) == []
 
 
 @pytest.mark.parametrize(
@@ -239,7 +242,7 @@ def test_all_pods_of_a_job_set_or_leader_worker_group_get_places_or_none(own_lab
     members = [pod(f"m-{n}", ONE, meta={"labels": own_labels}) for n in range(4)]
     assert outcomes(plan(node_pool(), members, types=one_pod_types())) == {name: (4, True)}
     limited = plan(node_pool(limits={"cpu": "6"}), members, types=one_pod_types())
-    assert (outcomes(limited), bought(limited)) == ({name: (0, False)}, [])
+    assert (outcomes(limited), new_types(limited)) == ({name: (0, False)}, [])
 
 
 def test_an_annotation_of_pods_asks_for_one_domain() -> None:

@@ -65,7 +65,7 @@ class JoinResolver:
         return replace(join_parameters(node_class, name, pool, None), token_parameter=parameter, is_single_use=True)
 
     async def launch_failed(self, claim: NodeClaim) -> None:
-        """Delete what was made for a launch that bought nothing. Errors are logged."""
+        """Delete what was made for a launch without an instance. Errors are logged."""
         try:
             await self.revoke(claim.metadata.name)
         except (KubeError, AwsError) as error:

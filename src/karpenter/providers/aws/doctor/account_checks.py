@@ -169,7 +169,7 @@ def _no_queue_finding(subject: DoctorSubject, fix: str) -> DoctorFinding:
 
 
 def _allows_spot(pool: NodePool) -> bool:
-    """Whether a pool may buy spot instances: it names the capacity type, or leaves it open."""
+    """Whether a pool may launch spot instances: it names the capacity type, or leaves it open."""
     for requirement in pool.spec.template.spec.requirements:
         if requirement.key == labels.CAPACITY_TYPE and requirement.operator == "In":
             return labels.SPOT in requirement.values

@@ -150,7 +150,7 @@ def _condition(node_class: EC2NodeClass) -> DoctorFinding:
     )
     mends = [_FIXES[condition.reason] for condition in bad if condition.reason in _FIXES]
     mend = "; ".join(dict.fromkeys(mends)) or f"{_DESCRIBE} {name}"
-    return _CLASSES.failure(f"EC2NodeClass {name}: {shown}", "its NodePools buy nothing", mend)
+    return _CLASSES.failure(f"EC2NodeClass {name}: {shown}", "its NodePools launch nothing", mend)
 
 
 def _ready_class_finding(node_class: EC2NodeClass) -> DoctorFinding:
@@ -239,7 +239,7 @@ async def instance_types(subject: DoctorSubject) -> list[DoctorFinding]:
         )
         live = await live_instance_types(answers, location.region, subject.settings, clock)
     except ProviderError as error:
-        return [_INSTANCE_TYPES.warning(str(error), "what NodePools can buy is not known", _READ_TYPES)]
+        return [_INSTANCE_TYPES.warning(str(error), "what NodePools can launch is not known", _READ_TYPES)]
     return [_pool_types_finding(subject, live, pool) for pool in subject.pools]
 
 
@@ -452,7 +452,7 @@ async def ended_instances(subject: DoctorSubject) -> list[DoctorFinding]:
     return [
         _ENDED_INSTANCES.failure(
             f"instance {name} ended by itself: {reason.code}: {reason.message}",
-            "instances are bought and lost again, and pods wait",
+            "instances are launched and lost again, and pods wait",
             "for an error of a key let its policy allow the controller's role; for others see the class's volumes and image",
         )
         for name, reason in sorted(reasons.items())

@@ -1,10 +1,10 @@
 """Which launches are known to come: NodeClaims that wait for an instance and have not been launched by this process yet.
 
-The launcher keeps a purchase open for them (``request_batching``): a hundred NodeClaims that are created together are one
-purchase then, also where the process is too busy to get to all of them within milliseconds.
+The launcher keeps a batch open for them (``request_batching``): a hundred NodeClaims that are created together are one
+batch then, also where the process is too busy to get to all of them within milliseconds.
 
 An expectation ends after 30 seconds. A NodeClaim may never come to its launch, or not soon: what precedes the launch fails, or
-all workers of its controller wait for purchases. It would lengthen every purchase of others for as long as it exists.
+all workers of its controller wait for launches. It would lengthen every launch of others for as long as it exists.
 """
 
 from __future__ import annotations

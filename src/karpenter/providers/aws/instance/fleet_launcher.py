@@ -1,19 +1,19 @@
-"""Buying one instance per claim, many at once, and never the same one twice.
+"""Launching one instance per claim, many at once, and never the same one twice.
 
-**The protocol.** Only CreateFleet spends money, and its response may be lost: a time-out, a crash, another leader. So a purchase
+**The protocol.** Only CreateFleet spends money, and its response may be lost: a time-out, a crash, another leader. So a launch
 has an identity, the *batch*. Claims, requests and instances carry it, so it survives this process:
 
 1. Claims whose plans are equal and that come within a short window make a batch. The window stays open while launches of other
    claims are known to come (``expected_launches``). Its id follows from their uids and from the batches they took part in before
    (``launch_batches.batch_id``).
 2. The id is written on every claim of the batch (annotation ``karpenter.k8s.aws/launch-batch``) against the version we read. A
-   claim that was deleted or joined another batch drops out here. Only claims that carry the id are bought for.
+   claim that was deleted or joined another batch drops out here. Only claims that carry the id get instances.
 3. The id is the request's client token and a tag of its instances. For a repeated request EC2 returns the first response, or
-   refuses a request that differs (IdempotentParameterMismatch). It never buys again.
+   refuses a request that differs (IdempotentParameterMismatch). It never launches again.
 4. Instances are assigned one per claim; a claim without an instance gets the fleet's errors. The batch is then *closed*, in
    memory only. A claim of a closed batch without a share takes part in a new one.
 
-A claim that carries a batch this process did not close is never bought for before the batch is settled (``_recover``):
+A claim that carries a batch this process did not close is never launched before the batch is settled (``_recover``):
 
 * The claims that wait for an instance of it are listed again: they carry the id, are not being deleted and have no provider ID.
 * Instances with its tag that no claim names are theirs, assigned in order of uid and instance id. Fewer than claims: EC2 may not
@@ -28,7 +28,7 @@ waits (``launch_batches.unsettled_batches``). Two replicas do not launch at once
 The work belongs to the batch, not to the caller: a caller that stops waiting gets the result with its next call.
 
 The tag can be switched off (``--launch-batch-tag=false``) where an organization's policies list the allowed tag keys. Then the
-client token alone prevents a second purchase: a repeated request returns the first response, but instances of a lost answer
+client token alone prevents a second launch: a repeated request returns the first response, but instances of a lost answer
 that EC2 does not repeat are garbage, as with Karpenter.
 """
 
@@ -123,7 +123,7 @@ class JoinParameterSource(Protocol):
         """What the claim's user data contains, None where its class joins otherwise. Raises ``ProviderError``."""
 
     async def launch_failed(self, claim: NodeClaim) -> None:
-        """The claim's launch bought nothing and will not: what was made for it is no longer needed."""
+        """The claim's launch made no instance and will not: what was made for it is no longer needed."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,12 @@ class LauncherDependencies:
 
 
 class FleetLauncher:
-    """Buys instances."""
+    """Launches instances."""
 
     def __init__(self, dependencies: LauncherDependencies, settings: LaunchSettings) -> None:
         self._dependencies = dependencies
         self._settings = settings
-        #: Launches that an open purchase waits for.
+        #: Launches that an open batch waits for.
         self.expected_launches = ExpectedLaunches(dependencies.clock.now)
         self._batcher: RequestBatcher[str, LaunchOrder, Instance] = RequestBatcher(
             FLEET_BATCH_WINDOW,
@@ -160,12 +160,12 @@ class FleetLauncher:
         self._unanswered_requests: dict[str, FleetRequest] = {}
         self._running: dict[str, asyncio.Task[Instance]] = {}
         self._recovering: dict[str, asyncio.Task[Mapping[str, LaunchResult]]] = {}
-        #: NodeClaims (by uid) whose request may still buy an instance: what it refers to must stay.
+        #: NodeClaims (by uid) whose request may still launch an instance: what it refers to must stay.
         self._undecided: set[str] = set()
         self._plans: dict[bytes, tuple[Sequence[InstanceType], LaunchPlan]] = {}
 
     def claim_name_of(self, instance_id: str) -> str:
-        """The claim an instance was bought for lately, by name; empty for others. The claim may not name the instance yet."""
+        """The claim an instance was launched for lately, by name; empty for others. The claim may not name the instance yet."""
         tail = f"/{instance_id}"
         names = (instance for _, instance in self._launched.items() if instance.provider_id.endswith(tail))
         return next((instance.claim_name for instance in names), "")
@@ -245,7 +245,7 @@ class FleetLauncher:
                 return await self._batcher.submit(order.plan.key, order)
             except launch_batches.BatchChanged as changed:
                 order = replace(order, claim=changed.claim)
-        raise ProviderError(f"claim {order.claim.metadata.name} goes from one purchase to the next")
+        raise ProviderError(f"claim {order.claim.metadata.name} goes from one launch batch to the next")
 
     async def _recover_once(self, batch: str, order: LaunchOrder) -> Mapping[str, LaunchResult]:
         running = self._recovering.get(batch)
@@ -262,8 +262,8 @@ class FleetLauncher:
         unique = {order.uid: order for order in orders}
         batch = launch_batches.batch_id(order.claim for order in unique.values())
         marked = dict(zip(unique, await self._mark_claims(unique.values(), batch), strict=True))
-        buyers = tuple(order for order in marked.values() if isinstance(order, LaunchOrder))
-        shares = await self._create_fleet(batch, buyers, frozenset()) if buyers else {}
+        launching = tuple(order for order in marked.values() if isinstance(order, LaunchOrder))
+        shares = await self._create_fleet(batch, launching, frozenset()) if launching else {}
         outcomes = (marked[order.uid] for order in orders)
         return [shares[outcome.uid] if isinstance(outcome, LaunchOrder) else outcome for outcome in outcomes]
 
@@ -390,7 +390,7 @@ class FleetLauncher:
     async def _adopt_instances(
         self, batch: str, orders: Sequence[LaunchOrder], taken: frozenset[str]
     ) -> Mapping[str, LaunchResult]:
-        """Deal out what the batch bought, as EC2 shows it."""
+        """Deal out what the batch launched, as EC2 shows it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + VISIBILITY_SECONDS
         while True:
@@ -473,4 +473,4 @@ def _no_instance_message(batch: str, seen: Iterable[InstanceInfo]) -> str:
         for info in seen
         if instance_info.is_terminating(info) and info.state_reason is not None
     ]
-    return "; ".join((f"purchase {batch} made no instance for this claim", *ended))
+    return "; ".join((f"launch batch {batch} made no instance for this claim", *ended))

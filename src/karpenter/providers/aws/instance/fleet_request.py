@@ -204,7 +204,7 @@ _log = structlog.get_logger()
 
 
 class FleetRefused(Exception):
-    """EC2 refused the call, so nothing was bought. ``error`` goes to the claims."""
+    """EC2 refused the call, so nothing was launched. ``error`` goes to the claims."""
 
     def __init__(self, error: LaunchFailed) -> None:
         super().__init__(str(error))
@@ -220,7 +220,7 @@ class FleetOutcomeUnknown(Exception):
 
 
 class FleetAlreadyCreated(Exception):
-    """EC2 has carried out another request of this identity: what it bought carries its tag."""
+    """EC2 has carried out another request of this identity: what it launched carries its tag."""
 
 
 class FleetSender:

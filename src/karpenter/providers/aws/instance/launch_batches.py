@@ -21,14 +21,14 @@ _HASH_LENGTH = 32
 
 
 def batch_of_claim(claim: NodeClaim) -> str:
-    """The purchase a claim last took part in, empty where it never did."""
+    """The batch a claim last took part in, empty where it never did."""
     return claim.metadata.annotations.get(aws_labels.LAUNCH_BATCH, "")
 
 
 def batch_id(claims: Iterable[NodeClaim]) -> str:
-    """The identity of the next purchase of these claims.
+    """The identity of the next batch of these claims.
 
-    It is a hash of their uids and of the batch each took part in before. So each new purchase gets a new identity, and a failed
+    It is a hash of their uids and of the batch each took part in before. So each new batch gets a new identity, and a failed
     attempt to write the identity gives the same one again. EC2 accepts up to 64 characters.
     """
     parts = sorted(f"{claim.metadata.uid}={batch_of_claim(claim)}" for claim in claims)
@@ -82,7 +82,7 @@ _MARK_ATTEMPTS = 5
 
 
 class BatchChanged(Exception):
-    """The claim takes part in another purchase than we knew. ``claim`` is what it is now."""
+    """The claim takes part in another batch than we knew. ``claim`` is what it is now."""
 
     def __init__(self, claim: NodeClaim) -> None:
         super().__init__(claim.metadata.name)
@@ -90,7 +90,7 @@ class BatchChanged(Exception):
 
 
 async def mark_claim(kube: Kube, claim: NodeClaim, batch: str) -> NodeClaim:
-    """Write the batch on a claim, against the version it was read at, so that no other purchase of it is overwritten.
+    """Write the batch on a claim, against the version it was read at, so that no other batch of it is overwritten.
 
     Raises ``BatchChanged``; ``ProviderError`` for a claim that is gone, going, has an instance, or cannot be written.
     """

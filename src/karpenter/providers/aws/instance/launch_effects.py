@@ -31,7 +31,7 @@ class UnavailableRecorder(Protocol):
         """There is none of these now."""
 
     def mark_capacity_type_unavailable(self, capacity_type: str) -> None:
-        """Nothing can be bought in this way now."""
+        """Nothing can be launched with this capacity type now."""
 
     def mark_subnet_unavailable(self, subnet_id: str) -> None:
         """The subnet is full."""
@@ -65,7 +65,7 @@ class LaunchEffects:
         self._events = events
 
     def record_launched(self, reservation: str) -> None:
-        """An instance was bought (AWS-469)."""
+        """An instance was launched (AWS-469)."""
         if reservation:
             self._reservations.mark_launched(reservation)
 

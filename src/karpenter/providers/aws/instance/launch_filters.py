@@ -1,7 +1,7 @@
 """What of all that is sold a claim may be given, and in which order the choice narrows (AWS-420 to AWS-431). Pure.
 
 Every filter takes the candidates and returns those that stay; ``FILTERS`` is the order. A candidate is a type of which only the
-offerings that can be bought now and suit the claim are left, so no later step has to ask again.
+offerings that can be launched now and suit the claim are left, so no later step has to ask again.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class LaunchPlan:
 
     @cached_property
     def key(self) -> str:
-        """Equal for claims whose instances can be bought together."""
+        """Equal for claims whose instances can be launched together."""
         ways = [
             [template_plan.content.name, [list(vars(offer).values()) for offer in template_plan.offerings]]
             for template_plan in self.templates

@@ -64,7 +64,7 @@ class _OfferingLabels(NamedTuple):
 def type_offerings(
     hardware: Ec2Hardware, terms: NodeClassTerms, inputs: OfferingInputs, *, is_compatible: bool
 ) -> tuple[Offering, ...]:
-    """All offerings of a type, those that cannot be bought now marked so. ``is_compatible``: AWS-340."""
+    """All offerings of a type, those that cannot be launched now marked so. ``is_compatible``: AWS-340."""
     zones = frozenset(available_zones(hardware, terms)) - inputs.shifted_zones if is_compatible else frozenset[str]()
     offerings = (
         *_spot_and_on_demand(hardware, terms, inputs, zones),
@@ -217,7 +217,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OfferingKey:
-    """A way to buy a type; ``placement_group`` and ``partition`` are empty for launches outside a placement group.
+    """An offering of a type; ``placement_group`` and ``partition`` are empty for launches outside a placement group.
 
     ``reservation``: the ID of its capacity reservation. An entry of one says nothing of another one (K15-A36).
     """
@@ -316,7 +316,7 @@ class UnavailableOfferings:
         return self._common + self._sequences[instance_type]
 
     def unavailable_offerings(self) -> tuple[OfferingKey, ...]:
-        """All ways to buy that are marked now, in no order."""
+        """All offerings that are marked now, in no order."""
         self._expire_entries()
         return tuple(key for entries in self._offerings.values() for key in entries)
 

@@ -140,7 +140,7 @@ class _TypeList:
 
 
 class InstanceTypeProvider:
-    """What can be bought in a region. Only methods that begin with ``refresh`` send requests to ``ec2`` and ``pricing``."""
+    """Instance types and offerings of a region. Only methods named ``refresh...`` send requests to ``ec2`` and ``pricing``."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from karpenter.providers.contract import NodeClassNotReady, ProviderError
 
 _PREFIX = "karpenter_cloudprovider_"
 _AVAILABLE = GaugeFamily(
-    f"{_PREFIX}instance_type_offering_available", "Whether any NodePool can buy the instance type that way now."
+    f"{_PREFIX}instance_type_offering_available", "Whether any NodePool can launch the instance type that way now."
 )
 _PRICE = GaugeFamily(
     f"{_PREFIX}instance_type_offering_price_estimate", "What the instance type costs that way per hour."
@@ -36,13 +36,13 @@ _MEMORY = GaugeFamily(
     f"{_PREFIX}instance_type_memory_bytes", "Memory of the instance type as nodes report it, in bytes."
 )
 _UNAVAILABLE = GaugeFamily(
-    f"{_PREFIX}unavailable_offerings", "Ways to buy that EC2 had none of a moment ago, and are not tried."
+    f"{_PREFIX}unavailable_offerings", "Offerings that EC2 had no capacity for a moment ago, and are not tried."
 )
 _SKIPPED = GaugeFamily(f"{_PREFIX}instance_types_skipped", "Instance types whose description could not be used.")
 
 
 class OfferingMetricKey(NamedTuple):
-    """A way to buy a type: the labels of a series."""
+    """An offering of a type: the labels of a series."""
 
     instance_type: str
     capacity_type: str
@@ -63,7 +63,7 @@ InstanceTypes = tuple[InstanceType, ...]
 
 @dataclass(frozen=True)
 class OfferedTypes:
-    """Types as a pool can buy them. What it excludes is there and not ``available``: a 1 or 0 for each offering, in order.
+    """Types as a pool can launch them. What it excludes is there and not ``available``: a 1 or 0 for each offering, in order.
 
     Copies of ten thousand offerings for each pool would take ten megabytes.
     """
@@ -72,7 +72,7 @@ class OfferedTypes:
     available: bytes
 
     def __iter__(self) -> Iterator[tuple[InstanceType, Offering, bool]]:
-        """Each offering with its type, and whether the pool can buy it."""
+        """Each offering with its type, and whether the pool can launch it."""
         offerings = ((listed, offering) for listed in self.types for offering in listed.offerings)
         for (listed, offering), available in zip(offerings, self.available, strict=True):
             yield listed, offering, bool(available)
@@ -208,7 +208,7 @@ class OfferingMetricsController:
 
 
 def offered_to_pool(pool: NodePool, types: InstanceTypes) -> OfferedTypes:
-    """The types as the pool can buy them."""
+    """The types as the pool can launch them."""
     template = pool.spec.template
     required = requirements_from_wire(template.spec.requirements).intersect(
         requirements_from_labels(template.metadata.labels)

@@ -130,7 +130,7 @@ class NodeClassController:
 
     async def _reconcile_live(self, node_class: EC2NodeClass) -> float | None:
         cluster = self._context.cluster()
-        # Stamped before it can be ready: what is bought of this edition must not carry the hash of the one before.
+        # Stamped before it can be ready: what is launched of this edition must not carry the hash of the one before.
         stamped = await self._hash_stamper.stamp(node_class, cluster)
         self._hash_inputs.remember(stamped, cluster)
         reconciled, results = await self._run_subreconcilers(stamped)

@@ -149,7 +149,7 @@ def _reservation_drift(comparison: DriftComparison) -> NodeClassDrift:
 
 
 def _is_reserved(instance: InstanceInfo) -> bool:
-    """Whether it was bought from a reservation, not merely counted against an open one (AWS-523)."""
+    """Whether it was launched into a reservation, not merely counted against an open one (AWS-523)."""
     specification = instance.capacity_reservation_specification
     only = specification is not None and specification.capacity_reservation_preference == _RESERVED_ONLY
     return only and bool(instance.capacity_reservation_id)

@@ -1,6 +1,6 @@
 """Dry runs of a launch before a node class counts as valid (AWS-115 to AWS-119, AWS-127, AWS-128, AWS-446).
 
-One type per architecture is tried, of those the class's NodePools would buy: permissions and templates do not differ between
+One type per architecture is tried, of those the class's NodePools would launch: permissions and templates do not differ between
 types, images do. Spot is tried where the NodePools allow it. Labels and taints are those of the NodePool that has most of them,
 and tags are those of launches.
 
@@ -58,12 +58,12 @@ from karpenter.providers.contract import LaunchFailed
 
 _DEDICATED = "dedicated"
 _TEMPLATE_PREFIX = "karpenter.k8s.aws/dry-run-"
-#: Tried where no pool says what it would buy.
+#: Tried where no pool says what it would launch.
 _COMMON_TYPES = frozenset({"m5.large", "m6g.large"})
 
 
 class DryRunCandidate(NamedTuple):
-    """An instance to try: a type, its image, how it would be bought, and the NodePool it would be for (None: there is none)."""
+    """An instance to try: a type, its image, its capacity type, and the NodePool it would be for (None: there is none)."""
 
     instance_type: InstanceType
     image: AMI
@@ -228,7 +228,7 @@ def _pool_requirements(pool: NodePool) -> Requirements:
 def _types_for_pools(
     node_class: EC2NodeClass, types: Sequence[InstanceType], pool_requirements: Sequence[Requirements]
 ) -> list[InstanceType]:
-    """Types some pool would buy. Windows needs more room than the smallest types have, so there the usual ones are tried."""
+    """Types some pool would launch. Windows needs more room than the smallest types have, so there the usual ones are tried."""
     if ami_family_of(node_class.spec).is_windows:
         return []
     return [

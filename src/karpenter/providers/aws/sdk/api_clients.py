@@ -188,10 +188,10 @@ class Ec2Client:
         """See ``LaunchTemplateApi``."""
         await self._service.call(_DELETE_TEMPLATE, {"LaunchTemplateId": template_id})
 
-    # -- buying ---------------------------------------------------------------------------------------------------------
+    # -- launches -------------------------------------------------------------------------------------------------------
 
     async def create_fleet(self, request: FleetRequest) -> FleetAnswer:
-        """Buy instances.
+        """Launch instances.
 
         With a client token the same request is sent again where AWS asks for fewer calls or answers 5xx: EC2 carries out a token
         once and answers its repetition alike. Without one it is sent again only where it certainly did not arrive or was turned

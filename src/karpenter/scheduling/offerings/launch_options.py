@@ -1,6 +1,6 @@
-"""What can be bought for a pod group: the pools that would take it, each with the types that could hold one of them.
+"""What can be launched for a pod group: the pools that would take it, each with the types that could hold one of them.
 
-A pool whose types are sold out of reservations, too, has several purchase channels: what is bought freely, and each reservation
+A pool whose types are sold out of reservations, too, has several launch channels: what is launched freely, and each reservation
 by itself. A claim keeps to one channel, so one unit of one reservation is all it ever holds; Karpenter holds one of each it
 might use and makes others wait for them (§21 Beyond). Stocks are counted in the same way.
 """
@@ -16,7 +16,7 @@ from karpenter.instancetypes.type_sets import TypeSet
 from karpenter.model import taints
 from karpenter.model.requirements import Requirements, compatible
 from karpenter.scheduling.devices.type_devices import TypeDevices
-from karpenter.scheduling.node_filling import PurchaseChannel
+from karpenter.scheduling.node_filling import LaunchChannel
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.offerings.remaining_capacity import types_within_limits
 from karpenter.scheduling.preferences import RelaxationStep
@@ -26,7 +26,7 @@ from karpenter.state.pod_signature import PodSignature
 MAX_POOLS_COMPARED = 16
 
 
-class PurchaseOptionIndex:
+class LaunchOptionIndex:
     """Answers of one decision, remembered. ``limits``: what is left of each limited pool's limits at its start.
 
     ``reservation_units``: what is left of stocks, and of reservations where these are a matter of their own (SCH-580).
@@ -48,7 +48,7 @@ class PurchaseOptionIndex:
         self._limits = limits
         self._reservation_units = reservation_units
         self._strict_min_values = strict
-        self._options: dict[tuple[PodSignature, Requirements, tuple[Toleration, ...]], tuple[PurchaseOption, ...]] = {}
+        self._options: dict[tuple[PodSignature, Requirements, tuple[Toleration, ...]], tuple[LaunchOption, ...]] = {}
         self._suitable: dict[tuple[int, Requirements, tuple[Toleration, ...]], int] = {}
         self._restricted: dict[tuple[Requirements, Requirements], Requirements] = {}
         self._canonical: dict[Requirements, Requirements] = {}
@@ -56,12 +56,12 @@ class PurchaseOptionIndex:
         self._alike: dict[PodSignature, PodSignature] = {}
         self._first_alike: dict[object, PodSignature] = {}
 
-    def options(self, signature: PodSignature, relaxation_step: RelaxationStep) -> tuple[PurchaseOption, ...]:
-        """Legal ways to buy for the pod group, in the order of pools; the same objects for groups that differ in nothing here."""
+    def options(self, signature: PodSignature, relaxation_step: RelaxationStep) -> tuple[LaunchOption, ...]:
+        """Legal launch options of the group, in the order of pools; the same objects for groups that differ in nothing here."""
         signature = self.first_alike(signature)
         key = (signature, relaxation_step.requirements, relaxation_step.tolerations)
-        purchase_options = self._options.get(key)
-        if purchase_options is None:
+        launch_options = self._options.get(key)
+        if launch_options is None:
             candidates = [
                 option
                 for template in self._templates
@@ -73,8 +73,8 @@ class PurchaseOptionIndex:
                 for option in candidates
                 if option.types and (not strict or option.satisfies_min_values(option.types))
             ]
-            purchase_options = self._options[key] = tuple(legal)
-        return purchase_options
+            launch_options = self._options[key] = tuple(legal)
+        return launch_options
 
     def first_alike(self, signature: PodSignature) -> PodSignature:
         """The first signature that fits on the same types: much is remembered by the identity of its options."""
@@ -91,23 +91,23 @@ class PurchaseOptionIndex:
 
     def _options_of_template(
         self, signature: PodSignature, relaxation_step: RelaxationStep, template: NodePoolTemplate
-    ) -> Iterator[PurchaseOption]:
-        """What is bought freely comes first: what a pod is worth is judged by it."""
+    ) -> Iterator[LaunchOption]:
+        """What is launched freely comes first: what a pod is worth is judged by it."""
         own = (
             [each for each in sorted(template.index.reservation_units) if each in self._reservation_units]
             if self._reservation_units
             else []
         )
         if not own:
-            yield PurchaseOption(relaxation_step, template, self._types_for(signature, relaxation_step, template))
+            yield LaunchOption(relaxation_step, template, self._types_for(signature, relaxation_step, template))
             return
         counted = template.index.counted
         free = self.restricted_to(relaxation_step, counted.outside)
-        yield PurchaseOption(free, template, self._types_for(signature, free, template))
+        yield LaunchOption(free, template, self._types_for(signature, free, template))
         for reservation in own:
             if self._reservation_units[reservation] > 0:
                 held = self.restricted_to(relaxation_step, counted.requirements(reservation))
-                yield PurchaseOption(held, template, self._types_for(signature, held, template), reservation)
+                yield LaunchOption(held, template, self._types_for(signature, held, template), reservation)
 
     def restricted_to(self, relaxation_step: RelaxationStep, pins: Requirements) -> RelaxationStep:
         """The relaxation step in one combination; equal ones are one object, as much is remembered by them."""
@@ -162,10 +162,10 @@ class PurchaseOptionIndex:
 
 
 @dataclass(frozen=True, eq=False)
-class PurchaseOption:
-    """A legal way to buy for a pod group: one relaxation step of it on one template. ``types`` could each hold one such pod.
+class LaunchOption:
+    """A legal way to nodes for a pod group: one relaxation step of it on one template. ``types`` could each hold one such pod.
 
-    ``reservation``: the one it draws from, or the stock; None for what is bought freely.
+    ``reservation``: the one it draws from, or the stock; None for what is launched freely.
     """
 
     relaxation_step: RelaxationStep
@@ -174,13 +174,13 @@ class PurchaseOption:
     reservation: str | None = None
 
     @property
-    def channel(self) -> PurchaseChannel:
+    def channel(self) -> LaunchChannel:
         """What claims it may join keep to."""
         return (self.template.name, self.reservation)
 
     @property
     def is_prepaid(self) -> bool:
-        """Whether it draws from a reservation: those are used up before anything is bought. A stock costs what it is used."""
+        """Whether it draws from a reservation: those are used up before anything else. A stock costs what it is used."""
         return self.reservation is not None and self.reservation not in self.template.index.counted.stocks
 
     @property
@@ -204,6 +204,6 @@ class PurchaseOption:
         return self.template.index.satisfies_min_values(self.requirements, types)
 
 
-def lowest_price(options: Sequence[PurchaseOption]) -> float:
+def lowest_price(options: Sequence[LaunchOption]) -> float:
     """USD per hour of the cheapest node among the options."""
     return min((option.lowest_price for option in options), default=float("inf"))

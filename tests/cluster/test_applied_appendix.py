@@ -132,16 +132,16 @@ def _pod(pool: str) -> Json:
 
 def _launched(plane: ControlPlane, pool: str) -> list[Json]:
     """NodeClaims of a NodePool with an instance."""
-    claims: list[Json] = plane.request("GET", f"{_CLAIMS}?labelSelector=karpenter.sh%2Fnodepool%3D{pool}")["items"]  # type: ignore[assignment]
+    claims: list[Json] = plane.request("GET", f"{_CLAIMS}?labelSelector=karpenter.sh%2Fnodepool%3D{pool}")["items"]
     return [claim for claim in claims if _provider_id(claim)]
 
 
 def _provider_id(claim: Json) -> str:
-    return str(claim.get("status", {}).get("providerID", ""))  # type: ignore[attr-defined]
+    return str(claim.get("status", {}).get("providerID", ""))
 
 
 def _type_of(claim: Json) -> str:
-    return str(claim["metadata"]["labels"]["node.kubernetes.io/instance-type"])  # type: ignore[index]
+    return str(claim["metadata"]["labels"]["node.kubernetes.io/instance-type"])
 
 
 def _remove(plane: ControlPlane, manifests: list[Json]) -> None:
@@ -162,8 +162,8 @@ def test_a_published_manifest_is_taken_and_launches_an_instance(applied: Control
 def test_a_provisioner_is_active_and_says_when_it_scaled(applied: ControlPlane, name: str) -> None:
     """API-S294, API-856"""
     path = f"/apis/karpenter.sh/v1alpha5/provisioners/{name}"
-    applied.until(lambda: "lastScaleTime" in applied.request("GET", path)["status"], "the time of scaling")  # type: ignore[operator]
-    (active,) = applied.request("GET", path)["status"]["conditions"]  # type: ignore[index, call-overload]
+    applied.until(lambda: "lastScaleTime" in applied.request("GET", path)["status"], "the time of scaling")
+    (active,) = applied.request("GET", path)["status"]["conditions"]
     assert (active["type"], active["status"]) == ("Active", "True")
 
 
@@ -172,7 +172,7 @@ def test_a_nodeclaim_copied_from_a_report_launches_once_its_owner_is_left_out(ap
     (claim,) = _written(Case(("a42-v1-claim-copied-from-a-cluster",), ""))
     with pytest.raises(ApiError, match="uid"):
         applied.request("POST", _CLAIMS, claim)
-    metadata = {name: value for name, value in claim["metadata"].items() if name != "ownerReferences"}  # type: ignore[attr-defined]
+    metadata = {name: value for name, value in claim["metadata"].items() if name != "ownerReferences"}
     applied.request("POST", _CLAIMS, {**claim, "metadata": metadata})
     path = f"{_CLAIMS}/{metadata['name']}"
     applied.until(lambda: bool(_provider_id(applied.request("GET", path))), "an instance")

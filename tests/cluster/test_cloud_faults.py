@@ -78,7 +78,7 @@ def test_what_is_sold_out_is_launched_from_another_pool(cluster: WorkloadCluster
     observation = cluster.until_running(_PODS)
     assert {node.metadata.labels[labels.NODE_POOL] for node in observation.nodes} == {"other"}
     assert len(observation.claims) == _PODS
-    given_up = {str(line["NodeClaim"]["name"]) for line in running.lines("failed launching nodeclaim")}  # type: ignore[index]
+    given_up = {str(line["NodeClaim"]["name"]) for line in running.lines("failed launching nodeclaim")}
     assert given_up
     for name in given_up:
         (event, *_) = cluster.events("InsufficientCapacityError", name)

@@ -114,7 +114,7 @@ def _token(plane: ControlPlane, user: str) -> str:
     """What `kubectl create token` prints."""
     path = f"/api/v1/namespaces/shop/serviceaccounts/{user}/token"
     request: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    return str(plane.request("POST", path, request)["status"]["token"])  # type: ignore[index,call-overload]
+    return str(plane.request("POST", path, request)["status"]["token"])
 
 
 class Browser:
@@ -144,7 +144,7 @@ class Browser:
             while (answer := await self._client.get("/api/view")).status_code == 503:
                 await asyncio.sleep(0.2)
         assert answer.status_code == 200, answer.text
-        return answer.json()  # type: ignore[no-any-return]
+        return answer.json()
 
     async def act(self, **action: object) -> httpx2.Response:
         body = {**action, "confirmed": True}
@@ -230,7 +230,7 @@ async def test_users_see_and_do_what_kubectl_would_let_them(plane: ControlPlane,
     assert "system:serviceaccount:shop:shopkeeper" in refused.text
     assert (await admin.act(action="freeze", target="hidden-pool", reason="the sale")).json()["done"] is True
     stored = plane.request("GET", kinds.NODE_POOL.path(name="hidden-pool"))
-    assert stored["metadata"]["annotations"]["karpenter.sh/freeze"] == "the sale"  # type: ignore[index,call-overload]
+    assert stored["metadata"]["annotations"]["karpenter.sh/freeze"] == "the sale"
     for browser in (anonymous, stranger, nobody, shopkeeper, operator, admin):
         await browser.close()
 
@@ -281,4 +281,4 @@ async def test_the_console_of_a_kubeconfig_sees_and_does_what_its_user_may(
             assert answer.status_code == status, answer.text
             await browser.close()
     stored = plane.request("GET", kinds.NODE.path(name="hidden-node"))
-    assert stored["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"  # type: ignore[index,call-overload]
+    assert stored["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"

@@ -86,8 +86,8 @@ class Availability:
 def rolled_out(cluster: WorkloadCluster) -> str:
     """Empty once every pod is of the Deployment's present template."""
     deployment = cluster.plane.request("GET", _DEPLOYMENT)
-    status: Json = deployment["status"]  # type: ignore[assignment]
-    generation = deployment["metadata"]["generation"]  # type: ignore[index]
+    status: Json = deployment["status"]
+    generation = deployment["metadata"]["generation"]
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
     done = status.get("observedGeneration") == generation and counts == [AFTER] * len(counts)
     return "" if done else f"the roll-out goes on: {counts}"

@@ -67,7 +67,7 @@ def stored(server: ControlPlane) -> Iterator[list[str]]:
 
 def create(server: ControlPlane, stored: list[str], obj: Json, name: str) -> Json:
     kind = KINDS[str(obj["kind"])]
-    obj["metadata"] = {**obj["metadata"], "name": name}  # type: ignore[dict-item]
+    obj["metadata"] = {**obj["metadata"], "name": name}
     namespace = "default" if kind.namespaced else ""
     made = server.request("POST", kind.path(namespace), obj)
     stored.append(kind.path(namespace, name))
@@ -97,17 +97,17 @@ def _looser_group(schema: Json | None = None) -> Json:
     """
     deepcopy = copy.deepcopy(crds.custom_resource_definitions()[0])
     deepcopy["metadata"] = {"name": f"nodepools.{_LOOSER}"}
-    spec: Json = deepcopy["spec"]  # type: ignore[assignment]
+    spec: Json = deepcopy["spec"]
     spec["group"] = _LOOSER
-    spec["versions"] = [version for version in spec["versions"] if version["storage"]]  # type: ignore[index,union-attr]
+    spec["versions"] = [version for version in spec["versions"] if version["storage"]]
     spec.pop("conversion", None)
     if schema is not None:
-        spec["versions"][0]["schema"] = {"openAPIV3Schema": schema}  # type: ignore[index,call-overload]
+        spec["versions"][0]["schema"] = {"openAPIV3Schema": schema}
     return deepcopy
 
 
 def _moved(obj: Json, name: str) -> Json:
-    return {**obj, "apiVersion": f"{_LOOSER}/v1", "metadata": {**obj["metadata"], "name": name}}  # type: ignore[dict-item]
+    return {**obj, "apiVersion": f"{_LOOSER}/v1", "metadata": {**obj["metadata"], "name": name}}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_what_was_stored_under_looser_rules_does_not_stand_against_other_changes
     """Or a pool of before could not even be told that something is wrong with it."""
     path = f"{old_sinners}/{row.id.lower()}"
     wanted = _moved(row.object, row.id.lower())
-    wanted["metadata"]["resourceVersion"] = server.request("GET", path)["metadata"]["resourceVersion"]  # type: ignore[index]
+    wanted["metadata"]["resourceVersion"] = server.request("GET", path)["metadata"]["resourceVersion"]
     path = f"{path}/status" if row.is_status else path
     response = real.client.put(path, params={"dryRun": "All"}, json=wanted)
     assert response.is_success == row.accepted, response.text
@@ -144,16 +144,16 @@ def test_what_was_stored_under_looser_rules_does_not_stand_against_other_changes
 def test_defaults_are_visible_in_the_stored_pool(server: ControlPlane, stored: list[str]) -> None:
     """API-S001, API-S019; API-072, DIS-130: a minimal NodePool gets one budget of 10 % and expires after 720h."""
     made = create(server, stored, built("NodePool", {}), "crds-defaults")
-    spec: Json = made["spec"]  # type: ignore[assignment]
+    spec: Json = made["spec"]
     assert spec["disruption"] == {
         "consolidateAfter": "0s",
         "consolidationPolicy": "WhenEmptyOrUnderutilized",
         "budgets": [{"nodes": "10%"}],
     }
-    assert spec["template"]["spec"]["expireAfter"] == "720h"  # type: ignore[index]
+    assert spec["template"]["spec"]["expireAfter"] == "720h"
     partial = built("NodePool", {"spec.disruption": {"budgets": [{"reasons": ["Empty"]}]}})
     made = create(server, stored, partial, "crds-partial-defaults")
-    assert made["spec"]["disruption"] == {  # type: ignore[index]
+    assert made["spec"]["disruption"] == {
         "consolidateAfter": "0s",
         "consolidationPolicy": "WhenEmptyOrUnderutilized",
         "budgets": [{"nodes": "10%", "reasons": ["Empty"]}],
@@ -163,7 +163,7 @@ def test_defaults_are_visible_in_the_stored_pool(server: ControlPlane, stored: l
 def test_explicitly_empty_budgets_stay_empty(server: ControlPlane, stored: list[str]) -> None:
     """API-047: a server keeps the difference between none given and none wanted, and so does decoding."""
     made = create(server, stored, built("NodePool", {"spec.disruption": {"budgets": []}}), "crds-no-budgets")
-    assert made["spec"]["disruption"]["budgets"] == []  # type: ignore[index]
+    assert made["spec"]["disruption"]["budgets"] == []
     decoded = NODE_POOL.decode(msgspec.json.encode(made))
     assert decoded.spec.disruption.budgets == ()
     assert b'"budgets":[]' in NODE_POOL.encode(decoded)
@@ -172,7 +172,7 @@ def test_explicitly_empty_budgets_stay_empty(server: ControlPlane, stored: list[
 def test_a_claims_lifetime_is_filled_in(server: ControlPlane, stored: list[str]) -> None:
     """API-S080"""
     made = create(server, stored, built("NodeClaim", {}), "crds-claim")
-    assert made["spec"]["expireAfter"] == "720h"  # type: ignore[index]
+    assert made["spec"]["expireAfter"] == "720h"
 
 
 def test_metadata_options_are_filled_in_and_kubelet_settings_kept_as_they_are(
@@ -187,17 +187,17 @@ def test_metadata_options_are_filled_in_and_kubelet_settings_kept_as_they_are(
     }
     kubelet = {"maxPods": "vcpus * 10", "unknown": {"a": [1, 2.5, {"b": True}]}}
     made = create(server, stored, built("EC2NodeClass", {"spec.kubelet": kubelet}), "crds-ec2")
-    assert made["spec"]["metadataOptions"] == usual  # type: ignore[index]
-    assert made["spec"]["kubelet"] == kubelet  # type: ignore[index]
+    assert made["spec"]["metadataOptions"] == usual
+    assert made["spec"]["kubelet"] == kubelet
     partial = built("EC2NodeClass", {"spec.metadataOptions": {"httpTokens": "optional"}})
     made = create(server, stored, partial, "crds-ec2-partial")
-    assert made["spec"]["metadataOptions"] == {**usual, "httpTokens": "optional"}  # type: ignore[index]
+    assert made["spec"]["metadataOptions"] == {**usual, "httpTokens": "optional"}
 
 
 def test_unknown_fields_are_dropped(server: ControlPlane, stored: list[str]) -> None:
     """API-021"""
     made = create(server, stored, built("NodePool", {"spec.template.spec.kubelet": {"maxPods": 5}}), "crds-unknown")
-    assert "kubelet" not in made["spec"]["template"]["spec"]  # type: ignore[index]
+    assert "kubelet" not in made["spec"]["template"]["spec"]
 
 
 def test_static_pools_can_be_scaled(server: ControlPlane, stored: list[str]) -> None:
@@ -206,7 +206,7 @@ def test_static_pools_can_be_scaled(server: ControlPlane, stored: list[str]) -> 
     path = NODE_POOL.path(name="crds-scaled")
     merge = "application/merge-patch+json"
     server.request("PATCH", f"{path}/scale", {"spec": {"replicas": 7}}, merge)
-    assert server.request("GET", path)["spec"]["replicas"] == 7  # type: ignore[index]
+    assert server.request("GET", path)["spec"]["replicas"] == 7
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
@@ -219,9 +219,9 @@ def test_a_status_as_we_write_it_is_stored_and_read_back(server: ControlPlane, s
     wanted = _CONDITIONS[name](made.metadata, made.metadata.creation_timestamp)
     body: Json = msgspec.to_builtins({"status": {"conditions": wanted}})
     server.request("PATCH", f"{path}/status", body, "application/merge-patch+json")
-    read = server.request("GET", path)["status"]["conditions"]  # type: ignore[index]
+    read = server.request("GET", path)["status"]["conditions"]
     assert msgspec.convert(read, tuple[Condition, ...]) == wanted
-    assert all("message" in condition for condition in read)  # type: ignore[attr-defined]
+    assert all("message" in condition for condition in read)
 
 
 def test_the_printed_columns_are_those_users_know(server: ControlPlane, stored: list[str]) -> None:
@@ -233,7 +233,7 @@ def test_the_printed_columns_are_those_users_know(server: ControlPlane, stored: 
     ):
         create(server, stored, built(kind, {}), "crds-columns")
         table = _table(server, KINDS[kind].path(name="crds-columns"))
-        columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]  # type: ignore[attr-defined]
+        columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
         assert [name for name, priority in columns if priority] == wide
         narrow = {
             "EC2NodeClass": ["Name", "Ready", "Age"],
@@ -259,7 +259,7 @@ def test_names_and_categories_are_those_users_know(server: ControlPlane) -> None
     """API-001, API-002, API-005, API-006, AWS-030"""
     actual = {}
     for group in ("karpenter.sh/v1", "karpenter.kwok.sh/v1alpha1", "karpenter.k8s.aws/v1"):
-        for resource in server.request("GET", f"/apis/{group}")["resources"]:  # type: ignore[attr-defined]
+        for resource in server.request("GET", f"/apis/{group}")["resources"]:
             actual[resource["name"]] = (resource["namespaced"], resource.get("shortNames"), resource.get("categories"))
     assert actual["nodepools"] == (False, None, ["karpenter"])
     assert actual["nodeclaims"] == (False, None, ["karpenter"])

@@ -28,7 +28,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def named(manifest: Json) -> str:
-    return f"{manifest['kind']}-{manifest['metadata']['name']}"  # type: ignore[index]
+    return f"{manifest['kind']}-{manifest['metadata']['name']}"
 
 
 @pytest.mark.parametrize("manifest", _OBJECTS, ids=named)
@@ -38,7 +38,7 @@ def test_the_api_server_accepts_every_field_of_every_manifest(plane: ControlPlan
 
 def test_a_field_the_api_does_not_know_would_be_refused(plane: ControlPlane) -> None:
     deployment = deployed.deployment()
-    deployment["spec"]["template"]["spec"]["tolerates"] = []  # type: ignore[index]
+    deployment["spec"]["template"]["spec"]["tolerates"] = []
     with pytest.raises(ApiError, match="tolerates"):
         plane.rehearse(deployment)
 
@@ -47,7 +47,7 @@ def test_the_pods_meet_the_restricted_pod_security_standard(plane: ControlPlane)
     """OPS-652"""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _RESTRICTED, "labels": labels}})
-    spec = deployed.deployment()["spec"]["template"]["spec"]  # type: ignore[index]
+    spec = deployed.deployment()["spec"]["template"]["spec"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": _RESTRICTED}, "spec": spec}
     plane.rehearse(pod)
     spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
@@ -61,7 +61,7 @@ def test_replicas_run_apart_and_never_on_nodes_they_manage(plane: ControlPlane) 
     add_node(plane, "theirs-b", {})
     add_node(plane, "ours", {"karpenter.sh/nodepool": "default"})
     three = deployed.deployment()
-    three["spec"]["replicas"] = 3  # type: ignore[index]
+    three["spec"]["replicas"] = 3
     plane.apply(three)
     plane.until(lambda: len([place for place in places(plane) if place]) == 3, "the scheduler to look at three pods")
     assert sorted(places(plane)) == ["theirs-a", "theirs-b", "waits"]
@@ -81,14 +81,14 @@ def add_node(plane: ControlPlane, name: str, labels: dict[str, str]) -> None:
 def places(plane: ControlPlane) -> list[str]:
     """Where the scheduler put each replica; ``waits`` for one it finds no node for, nothing while it has not looked."""
     selector = "app.kubernetes.io%2Fname%3Dkarpenter"
-    pods: list[Json] = plane.request("GET", f"/api/v1/namespaces/kube-system/pods?labelSelector={selector}")["items"]  # type: ignore[assignment]
+    pods: list[Json] = plane.request("GET", f"/api/v1/namespaces/kube-system/pods?labelSelector={selector}")["items"]
     return [_place(pod) for pod in pods]
 
 
 def _place(pod: Json) -> str:
-    conditions = pod["status"].get("conditions", ())  # type: ignore[attr-defined]
+    conditions = pod["status"].get("conditions", ())
     waits = any(condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions)
-    return "waits" if waits else str(pod["spec"].get("nodeName", ""))  # type: ignore[attr-defined]
+    return "waits" if waits else str(pod["spec"].get("nodeName", ""))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_a_claim_that_blocks_its_pools_deletion_needs_the_right_to_finaliz
         claim = claim_of(plane, "general")
         with pytest.raises(errors.Forbidden, match="blockOwnerDeletion"):
             await client.create(NODE_CLAIM, claim)
-        finalizers = next(rule for rule in core_rules() if "nodepools/finalizers" in rule["resources"])  # type: ignore[operator]
+        finalizers = next(rule for rule in core_rules() if "nodepools/finalizers" in rule["resources"])
         grant(plane, "deploy-claims", [creating, finalizers])
         plane.until(lambda: may(plane, "nobody", "update", "nodepools/finalizers.karpenter.sh"), "the second")
         assert (await client.create(NODE_CLAIM, claim)).metadata.owner_references == claim.metadata.owner_references
@@ -160,11 +160,11 @@ def binding(name: str, user: str, role: str) -> Json:
 
 def core_rules() -> list[Json]:
     (role,) = (right for right in deployed.rights() if named(right) == "ClusterRole-karpenter-core")
-    return role["rules"]  # type: ignore[return-value]
+    return role["rules"]
 
 
 def claim_of(plane: ControlPlane, pool: str) -> NodeClaim:
-    uid = str(plane.request("GET", f"/apis/karpenter.sh/v1/nodepools/{pool}")["metadata"]["uid"])  # type: ignore[index]
+    uid = str(plane.request("GET", f"/apis/karpenter.sh/v1/nodepools/{pool}")["metadata"]["uid"])
     owner = OwnerReference(
         api_version="karpenter.sh/v1", kind="NodePool", name=pool, uid=uid, block_owner_deletion=True
     )

@@ -53,13 +53,13 @@ class ClaimWithNode:
 
     def pod(self, name: str, **fields: object) -> str:
         """A pod that runs on the node; ``metadata`` and ``spec`` are added to what it needs. Its path."""
-        metadata = {"name": name, "labels": {"app": name}, **fields.pop("metadata", {})}  # type: ignore[dict-item]
+        metadata = {"name": name, "labels": {"app": name}, **fields.pop("metadata", {})}
         container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "10m"}}}
         spec = {
             "nodeName": self.node,
             "containers": [container],
             "terminationGracePeriodSeconds": 1,
-            **fields.pop("spec", {}),  # type: ignore[dict-item]
+            **fields.pop("spec", {}),
         }
         self.plane.request("POST", _PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         path = f"{_PODS}/{name}"
@@ -92,7 +92,7 @@ class ClaimWithNode:
 
     def _messages(self, reason: str) -> list[str]:
         query = f"fieldSelector=reason={reason},involvedObject.name={self.node}"
-        objects: list[Json] = self.plane.request("GET", f"{_EVENTS}?{query}")["items"]  # type: ignore[assignment]
+        objects: list[Json] = self.plane.request("GET", f"{_EVENTS}?{query}")["items"]
         return [str(obj["message"]) for obj in objects]
 
 
@@ -122,7 +122,7 @@ def claim_with_node(plane: ControlPlane, running: Controller, request: pytest.Fi
     path = f"{_CLAIMS}/{name}"
 
     def is_initialised() -> bool:
-        conditions: list[Json] = found(plane, path, "status", "conditions") or []  # type: ignore[assignment]
+        conditions: list[Json] = found(plane, path, "status", "conditions") or []
         return any(condition["type"] == "Initialized" and condition["status"] == "True" for condition in conditions)
 
     plane.until(is_initialised, f"{name} to be initialized")

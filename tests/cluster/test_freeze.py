@@ -59,7 +59,7 @@ def karpenter(plane: ControlPlane, *arguments: str) -> str:
 
 
 def count(plane: ControlPlane, path: str) -> int:
-    return len(plane.request("GET", path)["items"])  # type: ignore[arg-type]
+    return len(plane.request("GET", path)["items"])
 
 
 def claim_count(plane: ControlPlane) -> int:
@@ -71,7 +71,7 @@ async def test_one_name_is_all_that_has_to_be_readable(plane: ControlPlane) -> N
     bindings = [element for element in deployed.bindings_to(_NOBODY) if element["kind"] == "ClusterRoleBinding"]
     plane.apply(
         *deployed.rights(), *(binding for binding in bindings if binding["roleRef"]["name"] == "karpenter-core")
-    )  # type: ignore[index]
+    )
     wanted = {"resource": "configmaps", "verb": "watch", "name": "karpenter-freeze", "namespace": "kube-system"}
     plane.until(lambda: deployed.allowed(plane, _NOBODY, wanted), "the right to be in force")
     state = ClusterState()
@@ -121,8 +121,8 @@ def test_a_frozen_cluster_keeps_its_nodes_until_it_is_thawed(plane: ControlPlane
 
 
 def _running(plane: ControlPlane) -> int:
-    pods: list[Json] = plane.request("GET", "/api/v1/namespaces/default/pods")["items"]  # type: ignore[assignment]
-    return sum(pod["status"]["phase"] == "Running" for pod in pods)  # type: ignore[index]
+    pods: list[Json] = plane.request("GET", "/api/v1/namespaces/default/pods")["items"]
+    return sum(pod["status"]["phase"] == "Running" for pod in pods)
 
 
 def _seen(running: Controller, series: str, **described: str) -> float:

@@ -118,7 +118,7 @@ def ask(plane: ControlPlane, name: str, class_name: str, cpu: str, **parameters:
 
 def said(plane: ControlPlane, name: str, type_: str) -> tuple[str, str]:
     """Status and reason of a condition of a request; empty while it has none."""
-    conditions: list[Json] = plane.request("GET", f"{_REQUESTS}/{name}").get("status", {}).get("conditions", [])  # type: ignore[attr-defined]
+    conditions: list[Json] = plane.request("GET", f"{_REQUESTS}/{name}").get("status", {}).get("conditions", [])
     return next(((str(one["status"]), str(one["reason"])) for one in conditions if one["type"] == type_), ("", ""))
 
 
@@ -158,7 +158,7 @@ def test_requests_are_served_and_a_group_gets_nodes_as_a_whole(account: Account)
         ready = ("True", "CapacityIsProvisioned")
         plane.until(lambda: said(plane, "train", "Provisioned") == ready, "the request to be provisioned")
         assert said(plane, "train", "Accepted") == ("True", "Accepted")
-        gangs = {one["metadata"]["annotations"].get("karpenter.sh/gang") for one in claims(plane)}  # type: ignore[index]
+        gangs = {one["metadata"]["annotations"].get("karpenter.sh/gang") for one in claims(plane)}
         assert gangs == {"ProvisioningRequest default/train"}
         launched = len(claims(plane))
         plane.apply(member("ring-2"))

@@ -36,14 +36,14 @@ def account(plane: ControlPlane) -> Iterator[Account]:
 
 def of_pool(plane: ControlPlane, name: str) -> list[Json]:
     path = f"{_CLAIMS}?labelSelector=karpenter.sh/nodepool%3D{name}"
-    objects: list[Json] = plane.request("GET", path)["items"]  # type: ignore[assignment]
-    return [element for element in objects if "deletionTimestamp" not in element["metadata"]]  # type: ignore[operator]
+    objects: list[Json] = plane.request("GET", path)["items"]
+    return [element for element in objects if "deletionTimestamp" not in element["metadata"]]
 
 
 def conditions(plane: ControlPlane, path: str) -> dict[str, tuple[str, str]]:
     """Status and reason by type."""
-    status: Json = plane.request("GET", path).get("status", {})  # type: ignore[assignment]
-    result: list[dict[str, str]] = status.get("conditions", [])  # type: ignore[assignment]
+    status: Json = plane.request("GET", path).get("status", {})
+    result: list[dict[str, str]] = status.get("conditions", [])
     return {element["type"]: (element["status"], element["reason"]) for element in result}
 
 
@@ -74,7 +74,7 @@ def test_static_pools_overlays_and_buffers_do_their_work_with_the_rights_of_the_
         plane.until(holds(plane, _BUFFER, "ReadyForProvisioning", "True", "Resolved"), "the buffer to be read")
         plane.until(lambda: len(of_pool(plane, "launched")) == 2, "two nodes with the overlay's resource")
         claim = of_pool(plane, "launched")[0]["metadata"]
-        assert claim["annotations"]["karpenter.sh/capacity-overlay-applied"] == "true"  # type: ignore[index]
+        assert claim["annotations"]["karpenter.sh/capacity-overlay-applied"] == "true"
         plane.until(holds(plane, _BUFFER, "Provisioning", "False", "RequiresNewCapacity"), "the buffer to say so")
 
         plane.request("PATCH", f"{_POOLS}/kept/scale", {"spec": {"replicas": 1}}, "application/merge-patch+json")

@@ -54,7 +54,7 @@ _PORTS = ("METRICS_PORT", "HEALTH_PROBE_PORT", "WEBHOOK_PORT")
 
 
 def running_pods(plane: ControlPlane) -> int:
-    return sum(pod["status"]["phase"] == "Running" for pod in items(plane, "/api/v1/namespaces/default/pods"))  # type: ignore[index]
+    return sum(pod["status"]["phase"] == "Running" for pod in items(plane, "/api/v1/namespaces/default/pods"))
 
 
 @contextmanager
@@ -120,8 +120,8 @@ def test_without_an_image_the_controller_runs_beside_the_cluster(plane: ControlP
 
 
 def is_ready(plane: ControlPlane) -> bool:
-    status: Json = plane.request("GET", _POOL).get("status", {})  # type: ignore[assignment]
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))  # type: ignore[attr-defined]
+    status: Json = plane.request("GET", _POOL).get("status", {})
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
 
 
 def test_a_plan_of_the_cluster_is_that_of_what_kubectl_prints(plane: ControlPlane) -> None:
@@ -141,7 +141,7 @@ def test_a_plan_of_the_cluster_is_that_of_what_kubectl_prints(plane: ControlPlan
 
 
 def refused(pod: Json) -> bool:
-    conditions: list[Json] = pod["status"].get("conditions", [])  # type: ignore[attr-defined]
+    conditions: list[Json] = pod["status"].get("conditions", [])
     return any(each.get("reason") == "Unschedulable" for each in conditions)
 
 

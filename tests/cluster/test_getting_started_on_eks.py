@@ -210,7 +210,7 @@ def test_the_guide_for_kubeadm_installs_a_controller_that_names_what_kubeadm_wou
 
 def _reason(plane: ControlPlane, condition: str) -> str:
     (node_class,) = items(plane, "/apis/karpenter.k8s.aws/v1/ec2nodeclasses")
-    conditions: list[Json] = node_class.get("status", {}).get("conditions", [])  # type: ignore[union-attr,assignment]
+    conditions: list[Json] = node_class.get("status", {}).get("conditions", [])
     return next((str(each["reason"]) for each in conditions if each["type"] == condition), "")
 
 
@@ -240,10 +240,10 @@ def _are_ready(plane: ControlPlane) -> bool:
 
 
 def _is_ready(found: Json) -> bool:
-    conditions: list[Json] = found.get("status", {}).get("conditions", [])  # type: ignore[union-attr,assignment]
+    conditions: list[Json] = found.get("status", {}).get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _launched(plane: ControlPlane) -> list[Json]:
     claims = items(plane, "/apis/karpenter.sh/v1/nodeclaims")
-    return [claim for claim in claims if claim.get("status", {}).get("providerID")]  # type: ignore[union-attr]
+    return [claim for claim in claims if claim.get("status", {}).get("providerID")]

@@ -104,8 +104,7 @@ def _initialize(plane: ControlPlane) -> None:
 
 def _has_public_namespace(plane: ControlPlane) -> bool:
     return any(
-        entry["metadata"]["name"] == "kube-public"
-        for entry in plane.request("GET", "/api/v1/namespaces")["items"]  # type: ignore[attr-defined]
+        entry["metadata"]["name"] == "kube-public" for entry in plane.request("GET", "/api/v1/namespaces")["items"]
     )
 
 
@@ -139,7 +138,7 @@ def _install_roles(plane: ControlPlane) -> None:
 class _EarlierClock(Clock):
     """A clock that is an hour late, so that what it dates has expired."""
 
-    def now(self):  # type: ignore[no-untyped-def]
+    def now(self):
         return SystemClock().now() - timedelta(hours=1)
 
 
@@ -148,7 +147,7 @@ async def _user_data(plane: ControlPlane, name: str, clock: Clock, template: str
     info = AwsClusterInfo("prod", "eu-west-1", plane.server, base64.b64encode(plane.certificate).decode(), "1.35")
     settings = BootstrapSettings()
     async with plane.client(_CONTROLLER) as kube:
-        resolver = JoinResolver(TokenIssuer(kube, settings, "prod", clock), None, settings, "prod")  # type: ignore[arg-type]
+        resolver = JoinResolver(TokenIssuer(kube, settings, "prod", clock), None, settings, "prod")
         join = await resolver.parameters(launch_environment.claim(name), _node_class(template))
     assert join is not None
     return render_user_data(joining(template, info, join)).decode()
@@ -241,8 +240,8 @@ def test_a_node_that_joins_without_provider_id_gets_it_and_then_its_serving_cert
     async def controllers() -> None:
         async with cluster.client(_CONTROLLER) as kube:
             kubeadm = BootstrapSettings(mode=BootstrapMode.KUBEADM)
-            assert await ProviderIdController(kube, cloud, cloud, kubeadm).reconcile(kubelet.name) is None  # type: ignore[arg-type]
-            approver = CertificateApprover(kube, cloud, cloud, SystemClock())  # type: ignore[arg-type]
+            assert await ProviderIdController(kube, cloud, cloud, kubeadm).reconcile(kubelet.name) is None
+            approver = CertificateApprover(kube, cloud, cloud, SystemClock())
             await approver.reconcile()
             assert "conditions" not in _signing_request(cluster, own)["status"], "the Node is not matched yet"
             cloud.node_name = kubelet.name
@@ -250,7 +249,7 @@ def test_a_node_that_joins_without_provider_id_gets_it_and_then_its_serving_cert
 
     asyncio.run(controllers())
     node = cluster.request("GET", NODE.path(name=kubelet.name))
-    assert node["spec"]["providerID"] == "aws:///eu-west-1a/i-5"  # type: ignore[index,call-overload]
+    assert node["spec"]["providerID"] == "aws:///eu-west-1a/i-5"
     certificate = x509.load_pem_x509_certificate(kubelet.issued_certificate(own))
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == ["ip-10-0-2-5", cloud.address]
@@ -334,7 +333,7 @@ def _upload_configuration(plane: ControlPlane) -> None:
         "POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "kubelet-config"}, "data": kubelet}
     )
     api = "rbac.authorization.k8s.io"
-    names: list[Json] = ["kubeadm-config", "kubelet-config"]  # type: ignore[list-item]
+    names: list[Json] = ["kubeadm-config", "kubelet-config"]
     rule: Json = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": ["get"]}
     path = f"/apis/{api}/v1/namespaces/kube-system"
     plane.request("POST", f"{path}/roles", {"metadata": {"name": "kubeadm:nodes-kubeadm-config"}, "rules": [rule]})

@@ -68,7 +68,7 @@ def boot(plane: ControlPlane, host: str) -> None:
 
 def is_true(plane: ControlPlane, condition: str) -> bool:
     """Whether a claim has this condition."""
-    conditions = [one for claim in items(plane, _CLAIMS) for one in claim.get("status", {}).get("conditions", [])]  # type: ignore[attr-defined]
+    conditions = [one for claim in items(plane, _CLAIMS) for one in claim.get("status", {}).get("conditions", [])]
     return (condition, "True") in {(one["type"], one["status"]) for one in conditions}
 
 
@@ -78,14 +78,14 @@ def unlock(plane: ControlPlane, host: str) -> None:
 
 
 def hosts_of_pods(plane: ControlPlane) -> list[object]:
-    return [pod["spec"].get("nodeName") for pod in items(plane, _PODS)]  # type: ignore[attr-defined]
+    return [pod["spec"].get("nodeName") for pod in items(plane, _PODS)]
 
 
 def end_pods(plane: ControlPlane) -> bool:
     """What a kubelet does with pods that are deleted; returns whether all are gone."""
     for pod in items(plane, _PODS):
-        if "deletionTimestamp" in pod["metadata"]:  # type: ignore[operator]
-            plane.request("DELETE", f"{_PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")  # type: ignore[index]
+        if "deletionTimestamp" in pod["metadata"]:
+            plane.request("DELETE", f"{_PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
     return not items(plane, _PODS)
 
 
@@ -108,7 +108,7 @@ def test_a_host_is_powered_on_for_a_pod_and_off_again_and_its_class_stays_until_
         pods = "/api/v1/namespaces/default/pods"
         plane.until(
             lambda: [pod["spec"].get("nodeName") for pod in items(plane, pods)] == [host], "the pod on the host"
-        )  # type: ignore[attr-defined]
+        )
         plane.request("DELETE", _CLASS)
         assert exists(plane, _CLASS)
         plane.apply(web(0))

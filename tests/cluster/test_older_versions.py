@@ -111,7 +111,7 @@ def test_what_v1beta1_cannot_hold_survives_a_change_through_it(running: Controll
         "expireAfter": "48h",
         "budgets": [{"nodes": "2"}],
     }
-    older["spec"] = {**older["spec"], "weight": 7}  # type: ignore[dict-item]
+    older["spec"] = {**older["spec"], "weight": 7}
     plane.request("PUT", f"{_BETA}/rich", older)
     stored = plane.request("GET", f"{_V1}/rich")
     assert stored["spec"] == spec | {"weight": 7}
@@ -141,7 +141,7 @@ def test_one_object_that_cannot_be_converted_does_not_block_the_others(
     assert at(stored, "spec", "disruption", "consolidateAfter") == "0s"
     assert "1hr" in str(at(stored, "metadata", "annotations", "compatibility.karpenter.sh/conversion-warnings"))
     for path in (_V1, _BETA):
-        names = {one["metadata"]["name"] for one in plane.request("GET", path)["items"]}  # type: ignore[attr-defined,index]
+        names = {one["metadata"]["name"] for one in plane.request("GET", path)["items"]}
         assert {"odd", "rich", "spot-instance"} <= names
 
 
@@ -171,13 +171,13 @@ def test_a_provisioner_has_a_twin_and_takes_it_along(running: Controller, plane:
 
 
 def pool_names(plane: ControlPlane) -> set[str]:
-    return {one["metadata"]["name"] for one in plane.request("GET", _V1)["items"]}  # type: ignore[attr-defined,index]
+    return {one["metadata"]["name"] for one in plane.request("GET", _V1)["items"]}
 
 
 def store_as(plane: ControlPlane, version: str) -> None:
     """Let the API server store NodePools in this version from now on."""
     definition = plane.request("GET", _DEFINITION)
-    for served in definition["spec"]["versions"]:  # type: ignore[index, call-overload]
+    for served in definition["spec"]["versions"]:
         served["storage"] = served["name"] == version
     plane.request("PUT", _DEFINITION, definition)
 
@@ -195,13 +195,13 @@ async def test_objects_stored_as_v1beta1_are_written_again(running: Controller, 
     plane.request("POST", _BETA, excerpt)
     store_as(plane, "v1")
     async with account.client() as kube:
-        await StorageMigration(kube, [NODE_POOL]).reconcile()  # type: ignore[list-item]
+        await StorageMigration(kube, [NODE_POOL]).reconcile()
         assert stored_versions(plane) == ["v1"]
         version = (await kube.get(NODE_POOL, "early")).metadata.resource_version
-        await StorageMigration(kube, [NODE_POOL]).reconcile()  # type: ignore[list-item]
+        await StorageMigration(kube, [NODE_POOL]).reconcile()
         assert (await kube.get(NODE_POOL, "early")).metadata.resource_version == version
     definition = plane.request("GET", _DEFINITION)
-    without = {**definition["spec"], "versions": [one for one in definition["spec"]["versions"] if one["name"] == "v1"]}  # type: ignore[dict-item, index, union-attr]
+    without = {**definition["spec"], "versions": [one for one in definition["spec"]["versions"] if one["name"] == "v1"]}
     plane.request("PUT", _DEFINITION, {**definition, "spec": without})
     assert at(plane.request("GET", f"{_V1}/early"), "spec", "template", "spec", "expireAfter") == "Never"
     both = plane.request("GET", _DEFINITION)

@@ -140,11 +140,11 @@ def account(plane: ControlPlane) -> Iterator[Account]:
 
 
 def name(obj: Json) -> str:
-    return str(obj["metadata"]["name"])  # type: ignore[index]
+    return str(obj["metadata"]["name"])
 
 
 def are_running(plane: ControlPlane) -> bool:
-    phases = [pod["status"]["phase"] for pod in items(plane, _PODS)]  # type: ignore[index]
+    phases = [pod["status"]["phase"] for pod in items(plane, _PODS)]
     return phases == ["Running"] * PODS
 
 
@@ -161,7 +161,7 @@ def journey(account: Account, running: Controller) -> None:
     plane.apply(web(PODS))
     plane.until(lambda: are_running(plane), "pods to run")
     claim, *_ = items(plane, _CLAIMS)
-    other = next(node for node in items(plane, _NODES) if name(node) != claim["status"]["nodeName"])  # type: ignore[index]
+    other = next(node for node in items(plane, _NODES) if name(node) != claim["status"]["nodeName"])
     attachment, *rest = with_volumes(name(other))
     plane.apply(*rest, attachment)
     plane.request("DELETE", f"{_CLAIMS}/{name(claim)}")
@@ -178,7 +178,7 @@ def waiting_for(plane: ControlPlane, node: str) -> str:
     statuses = (claim["status"] for claim in items(plane, _CLAIMS) if "status" in claim)
     conditions = (
         condition for status in statuses if status.get("nodeName") == node for condition in status["conditions"]
-    )  # type: ignore[attr-defined]
+    )
     return "".join(condition["message"] for condition in conditions if condition["type"] == "VolumesDetached")
 
 
@@ -224,8 +224,8 @@ def granted() -> set[Right]:
 
 
 def _of(role: Json) -> Iterator[Right]:
-    namespace = role["metadata"].get("namespace", "")  # type: ignore[attr-defined]
-    for rule in role["rules"]:  # type: ignore[attr-defined]
+    namespace = role["metadata"].get("namespace", "")
+    for rule in role["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 name = f"{resource}.{group}" if group else resource

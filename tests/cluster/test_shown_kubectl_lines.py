@@ -96,7 +96,7 @@ def test_every_line_with_kubectl_works_in_the_order_of_its_page(
     if page.name == "removal.md":
         plane.until(lambda: not items(plane, "/apis/karpenter.sh/v1/nodeclaims"), "the NodeClaims to go")
         (node,) = items(plane, "/api/v1/nodes")
-        assert "finalizers" not in node["metadata"]  # type: ignore[operator]
+        assert "finalizers" not in node["metadata"]
     plane.apply(*crds.custom_resource_definitions())
 
 
@@ -164,5 +164,5 @@ def be_ready(plane: ControlPlane) -> None:
     for path in ("/apis/karpenter.k8s.aws/v1/ec2nodeclasses", "/apis/karpenter.sh/v1/nodepools"):
         for each in items(plane, path):
             status: Json = {"status": {"conditions": [_CONDITION]}}
-            name = each["metadata"]["name"]  # type: ignore[index,call-overload]
+            name = each["metadata"]["name"]
             plane.request("PATCH", f"{path}/{name}/status", status, "application/merge-patch+json")

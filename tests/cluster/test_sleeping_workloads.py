@@ -50,7 +50,7 @@ def account(plane: ControlPlane) -> Iterator[Account]:
     )
     rendered = charts.template("--set", "provider=simulated", "--set", "scaleDownWorkloads=true")
     with deployed.installed(plane) as ready:
-        plane.apply(*(one for one in rendered if one["metadata"]["name"] == "karpenter-scale-down"))  # type: ignore[index]
+        plane.apply(*(one for one in rendered if one["metadata"]["name"] == "karpenter-scale-down"))
         wanted = {"group": "apps", "resource": "deployments", "verb": "patch", "namespace": "default"}
         plane.until(lambda: deployed.allowed(plane, deployed.USER, wanted), "the right to scale to be in force")
         yield ready
@@ -62,18 +62,18 @@ _OPTED_IN = {"karpenter.sh/capacity-schedule": "office"}
 def replicas(plane: ControlPlane) -> dict[str, int]:
     found: dict[str, int] = {}
     for kind in ("deployments", "statefulsets"):
-        items: list[Json] = plane.request("GET", f"{_APPS}/{kind}")["items"]  # type: ignore[assignment]
-        found |= {one["metadata"]["name"]: one["spec"]["replicas"] for one in items}  # type: ignore[index]
+        items: list[Json] = plane.request("GET", f"{_APPS}/{kind}")["items"]
+        found |= {one["metadata"]["name"]: one["spec"]["replicas"] for one in items}
     return found
 
 
 def generation(plane: ControlPlane, name: str) -> int:
-    return int(plane.request("GET", f"{_APPS}/deployments/{name}")["metadata"]["generation"])  # type: ignore[index]
+    return int(plane.request("GET", f"{_APPS}/deployments/{name}")["metadata"]["generation"])
 
 
 def said(plane: ControlPlane) -> str:
     """The messages of all events about workloads that were left alone."""
-    events: list[Json] = plane.request("GET", "/api/v1/events")["items"]  # type: ignore[assignment]
+    events: list[Json] = plane.request("GET", "/api/v1/events")["items"]
     return "\n".join(str(event["message"]) for event in events)
 
 

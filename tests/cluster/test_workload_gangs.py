@@ -64,7 +64,7 @@ def _claims(plane: ControlPlane) -> list[Json]:
 
 
 def _spec(plane: ControlPlane, name: str) -> dict[str, Json]:
-    return plane.request("GET", f"/api/v1/namespaces/default/pods/{name}")["spec"]  # type: ignore[index, call-overload, return-value]
+    return plane.request("GET", f"/api/v1/namespaces/default/pods/{name}")["spec"]
 
 
 def test_nodes_are_launched_for_a_group_of_pods_once_it_is_complete(account: Account) -> None:
@@ -77,12 +77,12 @@ def test_nodes_are_launched_for_a_group_of_pods_once_it_is_complete(account: Acc
         running.until(running.is_ready, "become ready", 120.0)
         waiting = "/api/v1/namespaces/default/events?fieldSelector=reason=FailedScheduling,involvedObject.name=w-0"
         plane.until(
-            lambda: any(name in str(event["message"]) for event in items(plane, waiting)),  # type: ignore[index, call-overload]
+            lambda: any(name in str(event["message"]) for event in items(plane, waiting)),
             "the reason why the group waits",
         )
         assert _claims(plane) == []
         plane.apply(_member("w-2"))
         plane.until(lambda: bool(_claims(plane)), "nodes for the complete group")
-        gangs = {one["metadata"]["annotations"].get("karpenter.sh/gang") for one in _claims(plane)}  # type: ignore[index, call-overload, union-attr]
+        gangs = {one["metadata"]["annotations"].get("karpenter.sh/gang") for one in _claims(plane)}
         assert gangs == {name}
     account.check()

@@ -29,10 +29,10 @@ def scheduler_configuration(suite: Path) -> Json:
 
 def controller_environment(configuration: Json) -> Mapping[str, str]:
     """The controller's setting that names the same constraints. Raises ``ValueError`` where no profile has any."""
-    profiles: list[Json] = configuration["profiles"]  # type: ignore[assignment]
-    plugins: list[Json] = [plugin for profile in profiles for plugin in profile.get("pluginConfig", [])]  # type: ignore[attr-defined]
+    profiles: list[Json] = configuration["profiles"]
+    plugins: list[Json] = [plugin for profile in profiles for plugin in profile.get("pluginConfig", [])]
     for plugin in plugins:
-        arguments: Json = plugin["args"]  # type: ignore[assignment]
+        arguments: Json = plugin["args"]
         if constraints := arguments.get("defaultConstraints"):
             return {"SCHEDULER_CONFIG": yaml.safe_dump({"podTopologySpread": {"defaultConstraints": constraints}})}
     raise ValueError(f"no profile of {_FILE} has default constraints")

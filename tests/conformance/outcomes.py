@@ -55,8 +55,8 @@ def _ran(entry: Mapping[str, object]) -> bool:
 
 def _spec(entry: Mapping[str, object]) -> Spec:
     text = str(entry["LeafNodeText"])
-    groups: list[str] = entry.get("ContainerHierarchyTexts") or []  # type: ignore[assignment]
-    failure: Mapping[str, object] = entry.get("Failure") or {}  # type: ignore[assignment]
+    groups: list[str] = entry.get("ContainerHierarchyTexts") or []
+    failure: Mapping[str, object] = entry.get("Failure") or {}
     outcome = _OUTCOMES.get(str(entry["State"]), Outcome.FAILED)
     if outcome is Outcome.PASSED and text in VACUOUS:
         outcome = Outcome.VACUOUS

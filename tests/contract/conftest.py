@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             obj.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
-def _for_the_run(make):  # type: ignore[no-untyped-def]
+def _for_the_run(make):
     return pytest_asyncio.fixture(scope="session", loop_scope="session")(make)
 
 

@@ -19,7 +19,7 @@ _TIME = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 def _event(namespace: str, about: meta.ObjectReference | None = None, **name: str) -> core.Event:
     pod = meta.ObjectReference(kind="Pod", name="web-0", namespace=namespace, uid="uid-1")
     return core.Event(
-        metadata=ObjectMeta(namespace=namespace, **name),  # type: ignore[arg-type]
+        metadata=ObjectMeta(namespace=namespace, **name),
         involved_object=about or pod,
         reason="Evicted",
         message="Evicted pod",

@@ -142,7 +142,7 @@ async def test_a_dependent_stays_while_another_owner_exists(kube: Kube, namespac
     await eventually(owners, lambda names: names == ["second"])
 
 
-def _plain_owner(meta: ObjectMeta):  # type: ignore[no-untyped-def]
+def _plain_owner(meta: ObjectMeta):
     import msgspec
 
     return msgspec.structs.replace(owned_by(CONFIG_MAP, meta), controller=False)

@@ -89,7 +89,7 @@ async def test_a_watch_shows_every_change_in_order(kube: Kube, namespace: str) -
 
 async def test_a_watch_is_opened_before_its_first_event(kube: Kube, namespace: str) -> None:
     start = (await kube.list(CONFIG_MAP, namespace)).resource_version
-    async with aclosing(kube.watch(CONFIG_MAP, start, namespace, label_selector="never")) as events:  # type: ignore[type-var]
+    async with aclosing(kube.watch(CONFIG_MAP, start, namespace, label_selector="never")) as events:
         opened = await asyncio.wait_for(anext(events), 10)
     assert opened == WatchEvent(WatchEventType.BOOKMARK, start)
 

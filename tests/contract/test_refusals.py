@@ -131,7 +131,7 @@ async def test_a_finalizer_added_during_deletion_is_reported_by_field(kube: Kube
     await kube.patch(NODE_CLAIM, unique, {"metadata": {"finalizers": None}})
 
 
-def _with_finalizer(obj):  # type: ignore[no-untyped-def]
+def _with_finalizer(obj):
     metadata = msgspec.structs.replace(obj.metadata, finalizers=("example.com/hold",))
     return msgspec.structs.replace(obj, metadata=metadata)
 

@@ -74,7 +74,7 @@ def forget_definitions(plane: ControlPlane) -> None:
     names = [
         str(custom_resource_definition["metadata"]["name"])
         for custom_resource_definition in crds.custom_resource_definitions()
-    ]  # type: ignore[index]
+    ]
     paths = [kinds.CUSTOM_RESOURCE_DEFINITION.path(name=name) for name in names]
     for path in paths:
         _delete(plane, path)
@@ -110,7 +110,7 @@ def _items(plane: ControlPlane, root: str, query: str = "") -> Iterator[tuple[st
     """Paths of the objects of a collection, and whether finalizers hold them."""
     prefix, _, plural = root.rpartition("/")
     for element in _listed(plane, root + query):
-        metadata: Json = element["metadata"]  # type: ignore[assignment]
+        metadata: Json = element["metadata"]
         place = "" if "/namespaces/" in root or "namespace" not in metadata else f"/namespaces/{metadata['namespace']}"
         yield f"{prefix}{place}/{plural}/{metadata['name']}", bool(metadata.get("finalizers"))
 
@@ -124,7 +124,7 @@ def _listed(plane: ControlPlane, path: str) -> list[Json]:
 
 def _is_listed(plane: ControlPlane, path: str, answers: list[list[Json]]) -> bool:
     try:
-        answers.append(plane.request("GET", path)["items"])  # type: ignore[arg-type]
+        answers.append(plane.request("GET", path)["items"])
     except ApiError as error:
         if error.status == 429:
             return False

@@ -17,8 +17,8 @@ def with_stored_versions() -> tuple[Json, ...]:
 
 
 def _without_converted_versions(definition: Json) -> Json:
-    spec: Json = definition["spec"]  # type: ignore[assignment]
+    spec: Json = definition["spec"]
     if "conversion" not in spec:
         return definition
-    stored = [version for version in spec["versions"] if version["storage"]]  # type: ignore[attr-defined]
+    stored = [version for version in spec["versions"] if version["storage"]]
     return {**definition, "spec": {**spec, "versions": stored}}

@@ -52,7 +52,7 @@ _RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Rol
 
 def _is_for_users(manifest: Json) -> bool:
     """Whether a role is aggregated to a built-in one."""
-    labels: dict[str, str] = manifest["metadata"]["labels"]  # type: ignore[index]
+    labels: dict[str, str] = manifest["metadata"]["labels"]
     return any("/aggregate-to-" in label for label in labels)
 
 
@@ -60,7 +60,7 @@ def bindings_to(user: str) -> list[Json]:
     """Bindings of their own that give a user the controller's rights too, once those are installed."""
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
     return [
-        {**manifest, "metadata": {**manifest["metadata"], "name": f"{NAME}-{user}-{number}"}, "subjects": [subject]}  # type: ignore[dict-item]
+        {**manifest, "metadata": {**manifest["metadata"], "name": f"{NAME}-{user}-{number}"}, "subjects": [subject]}
         for number, manifest in enumerate(rights())
         if "subjects" in manifest
     ]
@@ -74,26 +74,26 @@ def deployment() -> Json:
 
 def container(of: Json | None = None) -> Json:
     """The controller's container in the pods of a Deployment, by default that of `deploy/`."""
-    (result,) = (of or deployment())["spec"]["template"]["spec"]["containers"]  # type: ignore[index]
+    (result,) = (of or deployment())["spec"]["template"]["spec"]["containers"]
     return dict(result)
 
 
 def environment(of: Json | None = None) -> dict[str, str]:
     """The environment of the container, with what Kubernetes fills in."""
     wanted = of or deployment()
-    entries: list[Json] = container(wanted)["env"]  # type: ignore[assignment]
+    entries: list[Json] = container(wanted)["env"]
     return {str(entry["name"]): _filled_in(entry, wanted) for entry in entries}
 
 
 def _filled_in(entry: Json, of: Json) -> str:
     if "value" in entry:
         return str(entry["value"])
-    source: dict[str, dict[str, str]] = entry["valueFrom"]  # type: ignore[assignment]
+    source: dict[str, dict[str, str]] = entry["valueFrom"]
     if "fieldRef" in source:
-        return {"metadata.namespace": str(of["metadata"]["namespace"])}[source["fieldRef"]["fieldPath"]]  # type: ignore[index]
+        return {"metadata.namespace": str(of["metadata"]["namespace"])}[source["fieldRef"]["fieldPath"]]
     wanted = source["resourceFieldRef"]
     kind, name = wanted["resource"].split(".")
-    amount = container(of)["resources"][kind][name]  # type: ignore[index]
+    amount = container(of)["resources"][kind][name]
     return str(quantity.parse_milli(str(amount)) // quantity.parse_milli(wanted["divisor"]))
 
 
@@ -134,7 +134,7 @@ class Account:
         wanted = {"boundObjectRef": secret, "expirationSeconds": _LIFETIME_SECONDS}
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{NAME}/token"
         body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted}
-        status: Json = self.plane.request("POST", path, body)["status"]  # type: ignore[assignment]
+        status: Json = self.plane.request("POST", path, body)["status"]
         self.token_file.write_text(str(status["token"]))
         if old:
             self.plane.request("DELETE", f"/api/v1/namespaces/{self.namespace}/secrets/{old}")
@@ -188,7 +188,7 @@ def _await_in_force(plane: ControlPlane, objects: list[Json]) -> None:
 
 def _is_granted(plane: ControlPlane, role: Json) -> bool:
     """Whether the authorizer already applies a role and its binding."""
-    rules: list[dict[str, list[str]]] = role["rules"]  # type: ignore[assignment]
+    rules: list[dict[str, list[str]]] = role["rules"]
     rule = rules[0]
     group, (resource, _, subresource) = rule["apiGroups"][0], rule["resources"][0].partition("/")
     wanted = {
@@ -197,7 +197,7 @@ def _is_granted(plane: ControlPlane, role: Json) -> bool:
         "subresource": subresource,
         "verb": rule["verbs"][0],
         "name": rule.get("resourceNames", [""])[0],
-        "namespace": role["metadata"].get("namespace", ""),  # type: ignore[attr-defined]
+        "namespace": role["metadata"].get("namespace", ""),
     }
     return allowed(plane, USER, wanted)
 
@@ -209,5 +209,5 @@ def allowed(plane: ControlPlane, user: str, wanted: Mapping[str, str]) -> bool:
         "kind": "SubjectAccessReview",
         "spec": {"user": user, "resourceAttributes": dict(wanted)},
     }
-    status: Json = plane.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]  # type: ignore[assignment]
+    status: Json = plane.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]
     return status["allowed"] is True

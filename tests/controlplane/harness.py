@@ -282,7 +282,7 @@ class ControlPlane:
 
     def forget_history(self) -> None:
         """Make etcd drop all versions before the present one, as the API server has it do every few minutes."""
-        now = self.request("GET", "/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"]  # type: ignore[index]
+        now = self.request("GET", "/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"]
         body = json.dumps({"revision": now, "physical": True}).encode()
         with urllib.request.urlopen(f"{self._etcd}/v3/kv/compaction", body, timeout=30):
             pass
@@ -377,15 +377,15 @@ class ControlPlane:
     def _serves(self, path: str, crd: Json) -> bool:
         try:
             result = self.request("GET", path)
-            spec: Json = crd["spec"]  # type: ignore[assignment]
-            plural = spec["names"]["plural"]  # type: ignore[index]
+            spec: Json = crd["spec"]
+            plural = spec["names"]["plural"]
             established = any(
                 condition["type"] == "Established" and condition["status"] == "True"
-                for condition in result["status"]["conditions"] or ()  # type: ignore[index]
+                for condition in result["status"]["conditions"] or ()
             )
             # Versions that a webhook converts are served once there is one, and the controller brings it along.
-            is_converted = spec.get("conversion", {}).get("strategy") == "Webhook"  # type: ignore[attr-defined]
-            for version in spec["versions"]:  # type: ignore[attr-defined]
+            is_converted = spec.get("conversion", {}).get("strategy") == "Webhook"
+            for version in spec["versions"]:
                 if version["storage"] or not is_converted:
                     self.request("GET", f"/apis/{spec['group']}/{version['name']}/{plural}?limit=1")
         except (ApiError, KeyError):
@@ -395,13 +395,13 @@ class ControlPlane:
     def _path(self, manifest: Mapping[str, object]) -> str:
         version, kind = str(manifest["apiVersion"]), manifest["kind"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        resources: list[Json] = self.request("GET", root)["resources"]  # type: ignore[assignment]
+        resources: list[Json] = self.request("GET", root)["resources"]
         result = next(
             (resource for resource in resources if resource["kind"] == kind and "/" not in str(resource["name"])), None
         )
         if result is None:
             raise LookupError(f"the API server has no {kind} in {version}")
-        metadata: Json = manifest["metadata"]  # type: ignore[assignment]
+        metadata: Json = manifest["metadata"]
         scope = f"/namespaces/{metadata.get('namespace', 'default')}" if result["namespaced"] else ""
         return f"{root}{scope}/{result['name']}/{metadata['name']}"
 
@@ -425,7 +425,7 @@ def _as_object(body: bytes) -> Json:
 
 
 def _command(process: subprocess.Popen[bytes]) -> list[str]:
-    return [str(part) for part in process.args]  # type: ignore[union-attr]
+    return [str(part) for part in process.args]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -34,7 +34,7 @@ def one_of(key: str, *values: str) -> Json:
 
 def items(plane: ControlPlane, path: str) -> list[Json]:
     """The objects of a collection."""
-    return plane.request("GET", path)["items"]  # type: ignore[return-value]
+    return plane.request("GET", path)["items"]
 
 
 def exists(plane: ControlPlane, path: str) -> bool:

@@ -182,7 +182,7 @@ def controller(
     ``program`` is what stands for `karpenter`. A test may end the process before, in whatever way; then how it ended is the
     test's matter.
     """
-    arguments: list[str] = deployed.container()["args"]  # type: ignore[assignment]
+    arguments: list[str] = deployed.container()["args"]
     with tempfile.TemporaryDirectory() as folder:
         more = {**intervals, **environment}
         running = _started(kubeconfig, (*program, *arguments, *flags), more, Path(folder) / "log")

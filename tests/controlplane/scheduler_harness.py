@@ -93,7 +93,7 @@ class SchedulerHarness:
 
     def remove_nodes(self) -> None:
         """All nodes but the beacon are gone."""
-        for obj in self.plane.request("GET", kinds.NODE.path())["items"]:  # type: ignore[attr-defined]
+        for obj in self.plane.request("GET", kinds.NODE.path())["items"]:
             name = obj["metadata"]["name"]
             if name != _BEACON:
                 self.plane.request("DELETE", kinds.NODE.path(name=name))
@@ -117,10 +117,10 @@ class SchedulerHarness:
     def _store(self, thing: Wire) -> None:
         (kind,) = (api_kind for api_kind in kinds.KINDS.values() if isinstance(thing, api_kind.type))
         manifest = manifest_of(kind, thing)
-        spec: dict[str, object] = manifest["spec"]  # type: ignore[assignment]
+        spec: dict[str, object] = manifest["spec"]
         if kind is kinds.PERSISTENT_VOLUME:
             spec |= {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
-            spec["csi"] = {**spec["csi"], "volumeHandle": "any"}  # type: ignore[dict-item]
+            spec["csi"] = {**spec["csi"], "volumeHandle": "any"}
         elif kind is kinds.PERSISTENT_VOLUME_CLAIM:
             spec |= {"resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""}
         elif isinstance(thing, CSINode):
@@ -131,7 +131,7 @@ class SchedulerHarness:
     def _node(self, manifest: Json, taints: Iterable[Taint]) -> None:
         """A node with certain taints; admission marks new ones as not ready, and no other component removes that taint."""
         self.plane.request("POST", kinds.NODE.path(), manifest)
-        self._open(manifest["metadata"]["name"], taints)  # type: ignore[index]
+        self._open(manifest["metadata"]["name"], taints)
 
     def _open(self, name: str, taints: Iterable[Taint]) -> None:
         result = [json.loads(kinds.NODE.encode(replaced(_ANY, spec=replaced(_ANY.spec, taints=tuple(taints)))))]
@@ -151,8 +151,8 @@ class SchedulerHarness:
 
     def _create(self, each: Pod, *, gated: bool = False) -> None:
         manifest = manifest_of(kinds.POD, each)
-        spec: dict[str, object] = manifest["spec"]  # type: ignore[assignment]
-        for container in (*spec["containers"], *spec.get("initContainers", ())):  # type: ignore[misc, attr-defined]
+        spec: dict[str, object] = manifest["spec"]
+        for container in (*spec["containers"], *spec.get("initContainers", ())):
             container.setdefault("name", "main")
             container["image"] = "pause"
         if gated:
@@ -175,8 +175,8 @@ class SchedulerHarness:
 
     def _answer(self, key: Key) -> str | None:
         request = self.plane.request("GET", kinds.POD.path(*key))
-        where = request["spec"].get("nodeName", "")  # type: ignore[attr-defined]
-        conditions = request["status"].get("conditions", ())  # type: ignore[attr-defined]
+        where = request["spec"].get("nodeName", "")
+        conditions = request["status"].get("conditions", ())
         refused = any(
             condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
             for condition in conditions
@@ -215,12 +215,12 @@ class SchedulerHarness:
 
     def _where(self, scenario: Scenario) -> Iterator[tuple[Key, str]]:
         for space in scenario.namespaces:
-            for obj in self.plane.request("GET", kinds.POD.path(space.metadata.name))["items"]:  # type: ignore[attr-defined]
+            for obj in self.plane.request("GET", kinds.POD.path(space.metadata.name))["items"]:
                 yield (space.metadata.name, obj["metadata"]["name"]), obj["spec"].get("nodeName", "")
 
     def why(self, key: Key) -> str:
         """What the scheduler says about a pod it has not bound."""
-        conditions = self.plane.request("GET", kinds.POD.path(*key))["status"].get("conditions", ())  # type: ignore[attr-defined]
+        conditions = self.plane.request("GET", kinds.POD.path(*key))["status"].get("conditions", ())
         return "; ".join(element.get("message", "") for element in conditions)
 
     # -- what the scheduler has seen ------------------------------------------------------------------------------------
@@ -257,9 +257,9 @@ def _key(each: Pod) -> Key:
 
 def manifest_of(kind: Kind[Wire], thing: object) -> Json:
     """An object as a client would create it."""
-    loads: Json = json.loads(kind.encode(thing))  # type: ignore[arg-type]
+    loads: Json = json.loads(kind.encode(thing))
     for name in ("uid", "creationTimestamp"):
-        loads["metadata"].pop(name, None)  # type: ignore[attr-defined]
+        loads["metadata"].pop(name, None)
     return loads
 
 

@@ -123,7 +123,7 @@ async def test_the_scheduler_and_the_workload_controllers_work(working_control_p
         await _until_bound(pods, 2)
 
 
-async def _until_bound(pods: Informer, count: int) -> None:  # type: ignore[type-arg]
+async def _until_bound(pods: Informer, count: int) -> None:
 
     bound = asyncio.Event()
     pods.subscribe(lambda old, new: bound.set() if len(pods.by_index("node", "harness")) == count else None)

@@ -101,7 +101,7 @@ class WorkloadCluster:
 
     def all(self, kind: Kind[T], namespace: str = "", query: str = "") -> tuple[T, ...]:
         """All objects of a kind."""
-        objects: list[Json] = self.plane.request("GET", kind.path(namespace) + query)["items"]  # type: ignore[assignment]
+        objects: list[Json] = self.plane.request("GET", kind.path(namespace) + query)["items"]
         return tuple(kind.decode(json.dumps(obj).encode()) for obj in objects)
 
     def observe(self) -> Observation:
@@ -206,8 +206,8 @@ class WorkloadCluster:
 
         def is_counted() -> bool:
             request = self.plane.request("GET", path)
-            status: Mapping[str, object] = request.get("status", {})  # type: ignore[assignment]
-            generation = request["metadata"]["generation"]  # type: ignore[index]
+            status: Mapping[str, object] = request.get("status", {})
+            generation = request["metadata"]["generation"]
             return status.get("observedGeneration") == generation and status.get("currentHealthy", 0) != 0
 
         self.plane.until(is_counted, f"budget {name} to count its pods")

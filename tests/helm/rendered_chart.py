@@ -26,8 +26,8 @@ def environment(objects: list[Json]) -> dict[str, str]:
 
 
 def pod(objects: list[Json]) -> Json:
-    return the(objects, "Deployment")["spec"]["template"]["spec"]  # type: ignore[index, no-any-return]
+    return the(objects, "Deployment")["spec"]["template"]["spec"]
 
 
 def names(objects: list[Json], kind: str) -> list[str]:
-    return sorted(str(one["metadata"]["name"]) for one in of_kind(objects, kind))  # type: ignore[index]
+    return sorted(str(one["metadata"]["name"]) for one in of_kind(objects, kind))

@@ -69,7 +69,7 @@ def test_a_scheduler_configuration_may_be_written_as_yaml() -> None:
 def test_a_variable_of_the_user_wins_over_that_of_the_chart() -> None:
     """OPS-633; the API server refuses a list with a name twice."""
     objects = of_json("controller.env", [{"name": "LOG_LEVEL", "value": "debug"}, {"name": "MINE", "value": "1"}])
-    entries = [entry["name"] for entry in deployed.container(the(objects, "Deployment"))["env"]]  # type: ignore[attr-defined]
+    entries = [entry["name"] for entry in deployed.container(the(objects, "Deployment"))["env"]]
     assert len(entries) == len(set(entries))
     assert environment(objects).items() >= {"LOG_LEVEL": "debug", "MINE": "1"}.items()
 
@@ -77,10 +77,10 @@ def test_a_variable_of_the_user_wins_over_that_of_the_chart() -> None:
 def test_one_replica_needs_neither_a_second_zone_nor_a_second_host() -> None:
     """OPS-649"""
     alone, usual = pod(chart("replicas=1")), pod(chart())
-    assert "podAntiAffinity" not in alone["affinity"]  # type: ignore[operator]
-    assert [term["whenUnsatisfiable"] for term in alone["topologySpreadConstraints"]] == ["ScheduleAnyway"]  # type: ignore[attr-defined]
-    assert [term["whenUnsatisfiable"] for term in usual["topologySpreadConstraints"]] == ["DoNotSchedule"]  # type: ignore[attr-defined]
-    assert "nodeAffinity" in alone["affinity"]  # type: ignore[operator]
+    assert "podAntiAffinity" not in alone["affinity"]
+    assert [term["whenUnsatisfiable"] for term in alone["topologySpreadConstraints"]] == ["ScheduleAnyway"]
+    assert [term["whenUnsatisfiable"] for term in usual["topologySpreadConstraints"]] == ["DoNotSchedule"]
+    assert "nodeAffinity" in alone["affinity"]
 
 
 def test_terms_without_a_selector_get_that_of_the_pods() -> None:
@@ -91,7 +91,7 @@ def test_terms_without_a_selector_get_that_of_the_pods() -> None:
         "requiredDuringSchedulingIgnoredDuringExecution": [own, {"topologyKey": "host"}],
         "preferredDuringSchedulingIgnoredDuringExecution": preferred,
     }
-    found = pod(of_json("affinity", {"podAntiAffinity": affinity}))["affinity"]["podAntiAffinity"]  # type: ignore[index]
+    found = pod(of_json("affinity", {"podAntiAffinity": affinity}))["affinity"]["podAntiAffinity"]
     selector = {"matchLabels": {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}}
     required = found["requiredDuringSchedulingIgnoredDuringExecution"]
     assert required == [own, {"topologyKey": "host", "labelSelector": selector}]

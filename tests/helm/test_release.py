@@ -79,7 +79,7 @@ def check_serves(plane: ControlPlane, account: Account, pods: int) -> None:
     with controller(account.kubeconfig, environment=environment(plane)) as running:
         running.until(running.is_ready, "become ready")
         plane.until(
-            lambda: [pod["status"]["phase"] for pod in items(plane, _PODS)] == ["Running"] * pods,  # type: ignore[index]
+            lambda: [pod["status"]["phase"] for pod in items(plane, _PODS)] == ["Running"] * pods,
             f"{pods} pods to run",
         )
     account.check()
@@ -99,44 +99,44 @@ def test_a_release_is_installed_upgraded_rolled_back_and_removed_while_nodes_sta
     run(bare, "upgrade", "karpenter", "charts/karpenter", "--reuse-values", "--set", "settings.nodeFee=0")
     assert environment(bare).items() >= {"NODE_FEE": "0", "BATCH_IDLE_DURATION": "200ms"}.items()
     pools = bare.request("GET", f"{_DEFINITIONS}/nodepools.karpenter.sh")
-    assert pools["metadata"]["annotations"]["note"] == "second"  # type: ignore[index]
+    assert pools["metadata"]["annotations"]["note"] == "second"
     check_serves(bare, account, 2)
 
     run(bare, "rollback", "karpenter", "1")
     assert "NODE_FEE" not in environment(bare)
     check_serves(bare, account, 3)
 
-    claims = {one["metadata"]["name"] for one in items(bare, _CLAIMS)}  # type: ignore[index]
+    claims = {one["metadata"]["name"] for one in items(bare, _CLAIMS)}
     run(bare, "uninstall", "karpenter")
     run(bare, "uninstall", "karpenter-crd")
     assert not exists(bare, _DEPLOYMENT)
     assert not exists(bare, "/apis/rbac.authorization.k8s.io/v1/clusterroles/karpenter-core")
-    assert {one["metadata"]["name"] for one in items(bare, _CLAIMS)} == claims  # type: ignore[index]
+    assert {one["metadata"]["name"] for one in items(bare, _CLAIMS)} == claims
     assert len(items(bare, "/api/v1/nodes")) == len(claims)
     check_nodes_survive_the_removal_of_our_objects(bare)
 
 
 def check_nodes_survive_the_removal_of_our_objects(plane: ControlPlane) -> None:
     """The steps of docs/operations/removal.md: finalizers first, then our objects without their dependents."""
-    nodes = {one["metadata"]["name"] for one in items(plane, "/api/v1/nodes")}  # type: ignore[index]
+    nodes = {one["metadata"]["name"] for one in items(plane, "/api/v1/nodes")}
     for collection in (_CLAIMS, "/api/v1/nodes"):
         for one in items(plane, collection):
-            path = f"{collection}/{one['metadata']['name']}"  # type: ignore[index]
+            path = f"{collection}/{one['metadata']['name']}"
             plane.request("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
     for collection in (_POOLS, _CLAIMS):
         plane.request(
             "DELETE", collection, {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan"}
         )
-        plane.until(lambda collection=collection: not items(plane, collection), "our objects to be gone")  # type: ignore[misc]
+        plane.until(lambda collection=collection: not items(plane, collection), "our objects to be gone")
     left = items(plane, "/api/v1/nodes")
-    assert {one["metadata"]["name"] for one in left} == nodes  # type: ignore[index]
-    assert not any("deletionTimestamp" in one["metadata"] or one["metadata"].get("ownerReferences") for one in left)  # type: ignore[operator, attr-defined]
+    assert {one["metadata"]["name"] for one in left} == nodes
+    assert not any("deletionTimestamp" in one["metadata"] or one["metadata"].get("ownerReferences") for one in left)
 
 
 def test_the_main_chart_alone_brings_the_kinds_and_leaves_them(bare: ControlPlane) -> None:
     """OPS-600, API-871"""
     run(bare, "install", "karpenter", "charts/karpenter", *_VALUES)
-    names = [str(one["metadata"]["name"]) for one in crds.custom_resource_definitions()]  # type: ignore[index]
+    names = [str(one["metadata"]["name"]) for one in crds.custom_resource_definitions()]
     assert all(exists(bare, f"{_DEFINITIONS}/{name}") for name in names)
     run(bare, "uninstall", "karpenter")
     assert all(exists(bare, f"{_DEFINITIONS}/{name}") for name in names)
@@ -152,7 +152,7 @@ def test_definitions_that_exist_are_taken_over_with_the_label_and_annotations_of
     annotations = {"meta.helm.sh/release-name": "karpenter-crd", "meta.helm.sh/release-namespace": _NAMESPACE}
     marks: Json = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": annotations}}
     for one in crds.custom_resource_definitions():
-        bare.request("PATCH", f"{_DEFINITIONS}/{one['metadata']['name']}", marks, "application/merge-patch+json")  # type: ignore[index]
+        bare.request("PATCH", f"{_DEFINITIONS}/{one['metadata']['name']}", marks, "application/merge-patch+json")
     run(bare, "install", "karpenter-crd", "charts/karpenter-crd", "--force-conflicts")
     run(bare, "uninstall", "karpenter-crd")
 

@@ -24,7 +24,7 @@ _RULES = "monitoring.coreos.com/v1/PrometheusRule"
 def test_the_name_of_the_cluster_is_all_the_chart_needs() -> None:
     """OPS-H1, OPS-600, OPS-654, OPS-661, OPS-663, OPS-666"""
     objects = chart()
-    assert the(objects, "Deployment")["spec"]["replicas"] == 2  # type: ignore[index]
+    assert the(objects, "Deployment")["spec"]["replicas"] == 2
     for kind in ("Service", "PodDisruptionBudget", "ServiceAccount"):
         assert names(objects, kind) == ["karpenter"]
     assert names(objects, "ClusterRole") == ["karpenter-admin", "karpenter-aws", "karpenter-core", "karpenter-view"]
@@ -51,7 +51,7 @@ def test_a_prometheus_object_is_rendered_where_the_cluster_serves_its_kind(kind:
     assert not of_kind(template(*CLUSTER, *flags), name)
     assert not of_kind(template(*CLUSTER, "--api-versions", kind), name)
     found = the(template(*CLUSTER, *flags, "--api-versions", kind), name)
-    assert found["metadata"]["labels"]["release"] == "monitoring"  # type: ignore[index]
+    assert found["metadata"]["labels"]["release"] == "monitoring"
 
 
 def test_a_service_monitor_scrapes_the_metrics_of_the_release() -> None:
@@ -63,7 +63,7 @@ def test_a_service_monitor_scrapes_the_metrics_of_the_release() -> None:
     )
     values = [word for flag in flags for word in ("--set", flag)]
     monitor = the(template(*CLUSTER, *values, "--api-versions", _MONITORING), "ServiceMonitor")
-    spec: Json = monitor["spec"]  # type: ignore[assignment]
+    spec: Json = monitor["spec"]
     assert spec["endpoints"] == [{"port": "http-metrics", "path": "/metrics", "interval": "30s"}]
     assert spec["namespaceSelector"] == {"matchNames": ["kube-system"]}
     assert spec["sampleLimit"] == 5_000_000
@@ -82,11 +82,11 @@ def test_alerts_and_dashboards_of_the_chart_are_rendered_when_they_are_wanted() 
     dashboards = sorted((CHARTS / "karpenter" / "dashboards").glob("*.json"))
     assert names(objects, "ConfigMap") == [f"karpenter-dashboard-{file.stem}" for file in dashboards]
     for found, file in zip(of_kind(objects, "ConfigMap"), dashboards, strict=True):
-        assert json.loads(found["data"][file.name]) == json.loads(file.read_text(encoding="utf-8"))  # type: ignore[index]
-        assert found["metadata"]["namespace"] == "monitoring"  # type: ignore[index]
+        assert json.loads(found["data"][file.name]) == json.loads(file.read_text(encoding="utf-8"))
+        assert found["metadata"]["namespace"] == "monitoring"
     files = sorted(file for file in (CHARTS / "karpenter" / "alerts").glob("*") if file.suffix in (".json", ".yaml"))
     groups = [group for file in files for group in yaml_text.document(file.read_text(encoding="utf-8"))["groups"]]
-    assert (the(objects, "PrometheusRule")["spec"]["groups"] or []) == groups  # type: ignore[index]
+    assert (the(objects, "PrometheusRule")["spec"]["groups"] or []) == groups
 
 
 def test_the_rights_to_make_nodes_come_with_simulated_nodes_only() -> None:
@@ -95,7 +95,7 @@ def test_the_rights_to_make_nodes_come_with_simulated_nodes_only() -> None:
     assert "karpenter-simulated" in names(objects, "ClusterRole")
     assert "karpenter-aws" not in names(objects, "ClusterRole")
     assert "karpenter-simulated" not in names(chart(), "ClusterRole")
-    (term,) = pod(objects)["affinity"]["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]  # type: ignore[index]
+    (term,) = pod(objects)["affinity"]["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
     assert term["matchExpressions"] == [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]
 
 
@@ -112,7 +112,7 @@ def test_the_role_of_irsa_is_an_annotation_of_the_account() -> None:
     account = the(
         chart(r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/a"), "ServiceAccount"
     )
-    assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}  # type: ignore[index]
+    assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}
 
 
 def test_a_digest_follows_the_tag() -> None:
@@ -173,8 +173,8 @@ def test_objects_are_named_after_the_release(release: str, name: str) -> None:
 def test_a_share_of_the_pods_may_be_evicted() -> None:
     """OPS-H8, OPS-620"""
     budget = the(chart("podDisruptionBudget.maxUnavailable=50%,podDisruptionBudget.name=b"), "PodDisruptionBudget")
-    assert budget["spec"]["maxUnavailable"] == "50%"  # type: ignore[index]
-    assert budget["metadata"]["name"] == "b"  # type: ignore[index]
+    assert budget["spec"]["maxUnavailable"] == "50%"
+    assert budget["metadata"]["name"] == "b"
 
 
 def test_the_chart_of_definitions_has_every_kind_with_the_annotations_that_were_given() -> None:
@@ -188,7 +188,7 @@ def test_the_chart_of_definitions_has_every_kind_with_the_annotations_that_were_
     )
     definitions = [one for one in yaml_text.documents(text) if one]
     assert {one["kind"] for one in definitions} == {"CustomResourceDefinition"}
-    plain = {one["metadata"]["name"]: one["spec"] for one in deployed.manifests("crds")}  # type: ignore[index]
+    plain = {one["metadata"]["name"]: one["spec"] for one in deployed.manifests("crds")}
     assert {one["metadata"]["name"]: one["spec"] for one in definitions} == plain
     karpenters = {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodeoverlays.karpenter.sh"}
     karpenters |= {"capacityschedules.karpenter.sh"}
@@ -202,7 +202,7 @@ def test_an_old_affinity_still_keeps_the_controller_from_its_own_nodes() -> None
     """OPS-627, OPS-673"""
     old = {"matchExpressions": [{"key": "karpenter.sh/provisioner-name", "operator": "DoesNotExist"}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [old]}}}
-    found = pod(of_json("affinity", affinity))["affinity"]["nodeAffinity"]  # type: ignore[index]
+    found = pod(of_json("affinity", affinity))["affinity"]["nodeAffinity"]
     (term,) = found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert [one["key"] for one in term["matchExpressions"]] == [
         "karpenter.sh/provisioner-name",
@@ -273,13 +273,13 @@ def test_labels_and_annotations_are_on_every_object_and_the_pods() -> None:
         "service.annotations.s=t",
     )
     for one in objects:
-        assert one["metadata"]["labels"]["team"] == "a"  # type: ignore[index]
-        assert one["metadata"]["annotations"]["note"] == "b"  # type: ignore[index]
-        assert one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"  # type: ignore[index]
-    metadata = the(objects, "Deployment")["spec"]["template"]["metadata"]  # type: ignore[index]
+        assert one["metadata"]["labels"]["team"] == "a"
+        assert one["metadata"]["annotations"]["note"] == "b"
+        assert one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
+    metadata = the(objects, "Deployment")["spec"]["template"]["metadata"]
     assert metadata["labels"].items() >= {"team": "a", "l": "m"}.items()
     assert metadata["annotations"] == {"note": "b", "p": "z"}
-    assert the(objects, "Service")["metadata"]["annotations"] == {"note": "b", "s": "t"}  # type: ignore[index]
+    assert the(objects, "Service")["metadata"]["annotations"] == {"note": "b", "s": "t"}
 
 
 def test_sidecars_share_the_mounts_of_the_controller() -> None:
@@ -295,11 +295,11 @@ def test_sidecars_share_the_mounts_of_the_controller() -> None:
     }
     flags = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
     spec = pod(template(*CLUSTER, *flags))
-    controller, side = spec["containers"]  # type: ignore[misc]
-    assert [mount["name"] for mount in controller["volumeMounts"]] == ["v"]  # type: ignore[index]
-    assert [mount["name"] for mount in side["volumeMounts"]] == ["v", "w"]  # type: ignore[index]
+    controller, side = spec["containers"]
+    assert [mount["name"] for mount in controller["volumeMounts"]] == ["v"]
+    assert [mount["name"] for mount in side["volumeMounts"]] == ["v", "w"]
     assert spec["initContainers"] == [{"name": "first", "image": "i"}]
-    assert len(spec["volumes"]) == 2  # type: ignore[arg-type]
+    assert len(spec["volumes"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -328,9 +328,9 @@ def test_a_value_of_the_pods_has_its_effect(flag: str, read: Callable[[Json], ob
 def test_the_lease_of_another_name_and_place_may_be_changed() -> None:
     """OPS-667, OPS-664"""
     objects = chart("settings.leaderElectionName=other,settings.leaderElectionNamespace=leases")
-    (role,) = (one for one in of_kind(objects, "Role") if one["metadata"]["name"] == "karpenter")  # type: ignore[index]
-    assert role["metadata"]["namespace"] == "leases"  # type: ignore[index]
-    assert role["rules"][0]["resourceNames"] == ["other"]  # type: ignore[index]
+    (role,) = (one for one in of_kind(objects, "Role") if one["metadata"]["name"] == "karpenter")
+    assert role["metadata"]["namespace"] == "leases"
+    assert role["rules"][0]["resourceNames"] == ["other"]
 
 
 def test_rules_of_the_user_are_added_to_the_role_of_the_controller() -> None:
@@ -339,41 +339,41 @@ def test_rules_of_the_user_are_added_to_the_role_of_the_controller() -> None:
     (role,) = (
         one
         for one in of_kind(of_json("additionalClusterRoleRules", [rule]), "ClusterRole")
-        if one["metadata"]["name"] == "karpenter-core"  # type: ignore[index]
+        if one["metadata"]["name"] == "karpenter-core"
     )
-    assert role["rules"][-1] == rule  # type: ignore[index]
+    assert role["rules"][-1] == rule
 
 
 def test_the_right_to_scale_workloads_is_given_only_where_asked_for() -> None:
     """Who may patch Deployments may change their pods."""
-    names = [one["metadata"]["name"] for one in of_kind(chart("scaleDownWorkloads=true"), "ClusterRole")]  # type: ignore[index]
+    names = [one["metadata"]["name"] for one in of_kind(chart("scaleDownWorkloads=true"), "ClusterRole")]
     assert "karpenter-scale-down" in names
     bound = of_kind(chart("scaleDownWorkloads=true"), "ClusterRoleBinding")
-    assert "karpenter-scale-down" in [one["roleRef"]["name"] for one in bound]  # type: ignore[index]
+    assert "karpenter-scale-down" in [one["roleRef"]["name"] for one in bound]
     assert not any("patch" in rule["verbs"] and "deployments" in rule["resources"] for rule in _cluster_rules(chart()))
 
 
 def _cluster_rules(objects: list[Json]) -> list[Json]:
-    return [rule for role in of_kind(objects, "ClusterRole") for rule in role.get("rules") or ()]  # type: ignore[union-attr,misc]
+    return [rule for role in of_kind(objects, "ClusterRole") for rule in role.get("rules") or ()]
 
 
 def test_another_namespace_gets_flow_schemas_and_keeps_fixed_roles_where_they_work() -> None:
     """OPS-670"""
     objects = chart(namespace="karpenter")
-    assert [one["spec"]["matchingPrecedence"] for one in of_kind(objects, "FlowSchema")] == [200, 1000]  # type: ignore[index]
+    assert [one["spec"]["matchingPrecedence"] for one in of_kind(objects, "FlowSchema")] == [200, 1000]
     assert not of_kind(chart(), "FlowSchema")
     assert not of_kind(chart("flowSchemas.enabled=false", namespace="karpenter"), "FlowSchema")
-    places = {one["metadata"]["name"]: one["metadata"]["namespace"] for one in of_kind(objects, "Role")}  # type: ignore[index]
+    places = {one["metadata"]["name"]: one["metadata"]["namespace"] for one in of_kind(objects, "Role")}
     assert places == {"karpenter": "karpenter", "karpenter-webhook": "karpenter", "karpenter-aws": "kube-system"}
     bindings = of_kind(objects, "RoleBinding") + of_kind(objects, "ClusterRoleBinding")
-    assert {one["subjects"][0]["namespace"] for one in bindings} == {"karpenter"}  # type: ignore[index]
+    assert {one["subjects"][0]["namespace"] for one in bindings} == {"karpenter"}
 
 
 def test_a_network_policy_lets_metrics_and_probes_in_and_apis_out() -> None:
-    policy: Json = the(chart("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]  # type: ignore[assignment]
-    let_in = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]  # type: ignore[attr-defined]
+    policy: Json = the(chart("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]
+    let_in = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]
     assert let_in == ["http-metrics", "http", "https-webhook"]
-    ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}  # type: ignore[attr-defined]
+    ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
     assert ports == {53, 443, 6443, 80}
 
 
@@ -441,19 +441,19 @@ def test_device_claims_may_be_read_whatever_the_settings_are() -> None:
     """K15-A113"""
     rules = [rule for rule in _cluster_rules(chart()) if rule["apiGroups"] == ["resource.k8s.io"]]
     (readable,) = rules
-    assert {"deviceclasses", "resourceclaims", "resourceslices"} <= set(readable["resources"])  # type: ignore[call-overload]
+    assert {"deviceclasses", "resourceclaims", "resourceslices"} <= set(readable["resources"])
     assert readable["verbs"] == ["get", "list", "watch"]
 
 
 def test_services_may_be_read_for_default_spread_and_predictions_of_autoscalers_may_not() -> None:
     """K15-540: nothing uses the predictions, so the right to read them is left out."""
-    core = [rule for rule in _cluster_rules(chart()) if "services" in rule["resources"]]  # type: ignore[operator]
+    core = [rule for rule in _cluster_rules(chart()) if "services" in rule["resources"]]
     assert [rule["verbs"] for rule in core] == [["get", "list", "watch"]]
-    assert not any("verticalpodautoscalers" in rule["resources"] for rule in _cluster_rules(chart()))  # type: ignore[operator]
+    assert not any("verticalpodautoscalers" in rule["resources"] for rule in _cluster_rules(chart()))
 
 
 def test_only_the_simulated_provider_may_write_the_status_of_nodes() -> None:
     """K15-542: it reboots a Node by its boot ID; on EC2 the kubelet does that."""
     simulated = _cluster_rules(template(*CLUSTER, "--set", "provider=simulated"))
-    assert any("nodes/status" in rule["resources"] and "patch" in rule["verbs"] for rule in simulated)  # type: ignore[operator]
-    assert not any("nodes/status" in rule["resources"] for rule in _cluster_rules(chart()))  # type: ignore[operator]
+    assert any("nodes/status" in rule["resources"] and "patch" in rule["verbs"] for rule in simulated)
+    assert not any("nodes/status" in rule["resources"] for rule in _cluster_rules(chart()))

@@ -77,10 +77,10 @@ def _is(wire: Any, condition: str) -> bool:
 async def _write_as_karpenter(cluster: MemoryCluster, double: Double) -> None:
     """Replace our annotations by Karpenter's, and delete tags that Karpenter does not set."""
     for kind in (kinds.NODE_POOL, kinds.NODE_CLAIM, kinds.EC2_NODE_CLASS):
-        for wire in (await cluster.kube.list(kind)).items:  # type: ignore[attr-defined]
+        for wire in (await cluster.kube.list(kind)).items:
             foreign = dict.fromkeys(wire.metadata.annotations)
             annotations = {**foreign, **_annotations_of(kind)}
-            await cluster.kube.patch(kind, wire.metadata.name, {"metadata": {"annotations": annotations}})  # type: ignore[arg-type]
+            await cluster.kube.patch(kind, wire.metadata.name, {"metadata": {"annotations": annotations}})
     tags = [{"Key": aws_labels.LAUNCH_BATCH}]
     client(double, "ec2").delete_tags(Resources=[one["instance_id"] for one in _running(double)], Tags=tags)
 
@@ -163,5 +163,5 @@ async def _remove_from_api_server(cluster: MemoryCluster, name: str) -> None:
     """Remove NodeClaim and Node from the API server without their finalizers."""
     (found,) = [one for one in await cluster.claims() if one.metadata.name == name]
     for kind, own in ((kinds.NODE, found.status.node_name), (kinds.NODE_CLAIM, name)):
-        await cluster.kube.patch(kind, own, {"metadata": {"finalizers": None}})  # type: ignore[arg-type]
-        await cluster.kube.delete(kind, own)  # type: ignore[arg-type]
+        await cluster.kube.patch(kind, own, {"metadata": {"finalizers": None}})
+        await cluster.kube.delete(kind, own)

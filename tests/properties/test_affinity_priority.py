@@ -85,7 +85,7 @@ def test_of_packings_that_cost_the_same_the_one_with_the_fewest_nodes_is_exact(
     found: list[list[SchedulingNodeClaim]] = []
 
     def recorded(*arguments: object) -> list[SchedulingNodeClaim] | None:
-        claims = exact_packing.cheapest_claims(*arguments)  # type: ignore[arg-type]
+        claims = exact_packing.cheapest_claims(*arguments)
         if claims is not None:
             found.append(claims)
         return claims

@@ -78,7 +78,7 @@ def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) ->
             draw(related_pod_clusters.node_pools()),
             related_pod_clusters.waiting(),
         )
-    pools = [replaced(pool, spec=replaced(pool.spec, **spec)) for pool in pools]  # type: ignore[misc]
+    pools = [replaced(pool, spec=replaced(pool.spec, **spec)) for pool in pools]
     grown = DisruptedCluster([with_budget(pool, *budgets) for pool in pools], types=types)
     for batch in range(draw(st.integers(1, 3))):
         grown.batch([_renamed(pod, f"b{batch}") for pod in draw(arriving)])
@@ -91,7 +91,7 @@ def shrunken(draw: st.DrawFn, budgets: Sequence[Budget] = (), **spec: object) ->
 
 def _renamed(pod: Pod, prefix: str) -> Pod:
     meta = replaced(pod.metadata, name=f"{prefix}-{pod.metadata.name}", uid=f"{prefix}-{pod.metadata.uid}")
-    return replaced(pod, metadata=meta)  # type: ignore[return-value]
+    return replaced(pod, metadata=meta)
 
 
 def moved(command: Command) -> Counter[str]:
@@ -131,13 +131,13 @@ def test_pods_are_moved_to_places_the_scheduler_would_take_them_to(grown: Disrup
         placed_on_existing=tuple(placed for command in solution.commands for placed in command.placed_on_existing),
     )
     types = {pool.metadata.name: grown.given_types for pool in there.pools}
-    cluster = cluster_of_snapshot(there, types, namespaces=related_pod_clusters.SPACES)  # type: ignore[arg-type]
+    cluster = cluster_of_snapshot(there, types, namespaces=related_pod_clusters.SPACES)
     assert violations(cluster, plan) == []
 
 
 def _waiting(pod: Pod) -> Pod:
     spec = replaced(pod.spec, node_name="")
-    return replaced(pod, spec=spec, status=replaced(pod.status, phase="Pending", conditions=(UNSCHEDULABLE,)))  # type: ignore[return-value]
+    return replaced(pod, spec=spec, status=replaced(pod.status, phase="Pending", conditions=(UNSCHEDULABLE,)))
 
 
 @settings(max_examples=examples(250), deadline=None, suppress_health_check=_QUIET)

@@ -48,7 +48,7 @@ class _PodAndPools:
         return bool(left(plan(*self.pools, self.pod, types=self.types)))
 
     def with_spec(self, **fields: object) -> _PodAndPools:
-        return replace(self, pod=_edited(self.pod, spec=_edited(self.pod.spec, **fields)))  # type: ignore[arg-type]
+        return replace(self, pod=_edited(self.pod, spec=_edited(self.pod.spec, **fields)))
 
     def with_requests(self, **changes: int) -> _PodAndPools:
         (container,) = self.pod.spec.containers

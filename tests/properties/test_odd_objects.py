@@ -36,7 +36,7 @@ def admitted() -> tuple[Wire, ...]:
 def test_every_admitted_object_can_be_validated(admitted: tuple[Wire, ...]) -> None:
     """API-027, API-028, API-033"""
     for obj in admitted:
-        assert all(finding.path and finding.message for finding in runtime_validation.advise_object(obj))  # type: ignore[arg-type]
+        assert all(finding.path and finding.message for finding in runtime_validation.advise_object(obj))
         if isinstance(obj, NodePool):
             assert all(finding.path and finding.message for finding in runtime_validation.validate_node_pool(obj))
             assert nodepool_hash.node_pool_hash(obj).isdigit()

@@ -122,15 +122,15 @@ def _karpenter_kinds(plane: ControlPlane) -> set[str]:
     """`kubectl api-resources --categories karpenter`."""
     found = set()
     for version in ("karpenter.sh/v1alpha5", "karpenter.k8s.aws/v1alpha1"):
-        for resource in plane.request("GET", f"/apis/{version}")["resources"]:  # type: ignore[attr-defined]
+        for resource in plane.request("GET", f"/apis/{version}")["resources"]:
             if "karpenter" in resource.get("categories", ()):
                 found.add(f"{resource['name']} {version} {str(resource['namespaced']).lower()}")
     return found
 
 
 def _launched(plane: ControlPlane) -> list[Json]:
-    claims: list[Json] = plane.request("GET", _CLAIMS)["items"]  # type: ignore[assignment]
-    return [claim for claim in claims if claim.get("status", {}).get("providerID")]  # type: ignore[attr-defined]
+    claims: list[Json] = plane.request("GET", _CLAIMS)["items"]
+    return [claim for claim in claims if claim.get("status", {}).get("providerID")]
 
 
 @pytest.mark.soak

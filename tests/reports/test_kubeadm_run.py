@@ -51,14 +51,14 @@ def _class(seeds: Seeds) -> Json:
     """The report's class with its script; images and profile are those of this account."""
     made = _manifest("a41-v1-ubuntu-class")
     terms = {"amiSelectorTerms": [{"id": seeds.image}], "instanceProfile": seeds.profile, "userData": FIELD_REPORT}
-    return {**made, "spec": {**made["spec"], **terms}}  # type: ignore[dict-item]
+    return {**made, "spec": {**made["spec"], **terms}}
 
 
 def _pool() -> Json:
     """The report's NodePool; empty nodes are removed at once and together, to make the run short."""
     made = _manifest("a40-v1-pool")
     disruption = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
-    return {**made, "spec": {**made["spec"], "disruption": disruption}}  # type: ignore[dict-item]
+    return {**made, "spec": {**made["spec"], "disruption": disruption}}
 
 
 def _prerequisites() -> Iterable[Json]:

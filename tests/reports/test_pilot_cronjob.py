@@ -36,23 +36,23 @@ def account(plane: ControlPlane) -> Iterator[Account]:
 
 
 def _items(plane: ControlPlane, path: str) -> list[Json]:
-    return plane.request("GET", path)["items"]  # type: ignore[return-value]
+    return plane.request("GET", path)["items"]
 
 
 def _phases(plane: ControlPlane) -> list[str]:
-    return sorted(pod["status"]["phase"] for pod in _items(plane, "/api/v1/namespaces/default/pods"))  # type: ignore[index,call-overload]
+    return sorted(pod["status"]["phase"] for pod in _items(plane, "/api/v1/namespaces/default/pods"))
 
 
 def _limit_memory(plane: ControlPlane, amount: str) -> None:
     """`kubectl patch nodepools.karpenter.sh spot-instance --type=json -p [{"op": "replace", ...}]`"""
     patch = [{"op": "replace", "path": "/spec/limits/memory", "value": amount}]
-    plane.request("PATCH", _POOL, patch, "application/json-patch+json")  # type: ignore[arg-type]
+    plane.request("PATCH", _POOL, patch, "application/json-patch+json")
 
 
 def _delete_nodes(plane: ControlPlane) -> None:
     """`kubectl delete nodes -l karpenter.sh/nodepool=spot-instance --force --grace-period=0`"""
     for node in _items(plane, "/api/v1/nodes?labelSelector=karpenter.sh/nodepool=spot-instance"):
-        plane.request("DELETE", f"/api/v1/nodes/{node['metadata']['name']}?gracePeriodSeconds=0")  # type: ignore[index,call-overload]
+        plane.request("DELETE", f"/api/v1/nodes/{node['metadata']['name']}?gracePeriodSeconds=0")
 
 
 def _has_nothing(plane: ControlPlane) -> Callable[[], bool]:

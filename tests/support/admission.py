@@ -313,8 +313,8 @@ ENTRIES = [
         req("Exists", key="a b"),
         req("Exists", key=""),
         req("Exists", key=5),
-    ),  # type: ignore[arg-type]
-    *requirement_rows("API-400", R, {"operator": "Exists"}, {"key": "a"}, req("In", 1), {**req("In"), "values": "a"}),  # type: ignore[arg-type]
+    ),
+    *requirement_rows("API-400", R, {"operator": "Exists"}, {"key": "a"}, req("In", 1), {**req("In"), "values": "a"}),
 ]
 
 METADATA = [

@@ -10,7 +10,7 @@ def _classes(id_: str, verdict: Verdict, path: str, *values: object) -> list[Row
 
 
 def _host(**fields: object) -> Json:
-    return {"name": "rack1-01", "capacity": {"cpu": "16", "memory": "64Gi"}, **fields}  # type: ignore[dict-item]
+    return {"name": "rack1-01", "capacity": {"cpu": "16", "memory": "64Gi"}, **fields}
 
 
 MACHINES = [

@@ -133,7 +133,7 @@ def built(kind: str, change: Mapping[str, object]) -> Json:
         *parents, last = path.split(".")
         place = made
         for name in parents:
-            place = place.setdefault(name, {})  # type: ignore[assignment]
+            place = place.setdefault(name, {})
         if value is ABSENT:
             place.pop(last)
         else:

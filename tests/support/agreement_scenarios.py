@@ -106,13 +106,13 @@ def _spread(draft: Draft, key: str, **more: object) -> Spec:
         topology_key=key,
         when_unsatisfiable="DoNotSchedule",
         label_selector=_selector(draft),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
     return {"topology_spread_constraints": (spread_constraint,)}
 
 
 def _term(draft: Draft, key: str, **more: object) -> PodAffinityTerm:
-    return PodAffinityTerm(topology_key=key, label_selector=_selector(draft), **more)  # type: ignore[arg-type]
+    return PodAffinityTerm(topology_key=key, label_selector=_selector(draft), **more)
 
 
 def _near(draft: Draft, key: str, **more: object) -> Spec:
@@ -346,9 +346,9 @@ def _merged(left: Spec, right: Spec) -> Spec:
     merged = {**left, **right}
     for key in left.keys() & right.keys():
         if key == "affinity":
-            merged[key] = _both(left[key], right[key])  # type: ignore[arg-type]
+            merged[key] = _both(left[key], right[key])
         elif isinstance(left[key], tuple):
-            merged[key] = (*left[key], *right[key])  # type: ignore[misc]
+            merged[key] = (*left[key], *right[key])
     names = [item.topology_key for item in merged.get("topology_spread_constraints", ())]  # type: ignore[attr-defined]
     if len(set(names)) < len(names):  # an API server wants pairs of key and consequence to be unique
         merged["topology_spread_constraints"] = left["topology_spread_constraints"]
@@ -373,7 +373,7 @@ def _pod(name: str, requests: Mapping[str, object], meta: Mapping[str, object], 
     fields = dict(spec)
     asked = fields.pop("requests", requests)
     ports = fields.pop("ports", ())
-    own = Container(name="main", resources=ResourceRequirements(requests=asked), ports=ports)  # type: ignore[arg-type]
+    own = Container(name="main", resources=ResourceRequirements(requests=asked), ports=ports)
     return pod(name, meta={"uid": f"{meta['namespace']}/{name}", **meta}, containers=(own,), **fields)
 
 

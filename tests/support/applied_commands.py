@@ -88,13 +88,13 @@ class DisruptedCluster(PlannedCluster):
 def consolidatable(claim: NodeClaim) -> NodeClaim:
     """The claim once its quiet time is over."""
     conditions = (*claim.status.conditions, CONSOLIDATABLE)
-    return replaced(claim, status=replaced(claim.status, conditions=conditions))  # type: ignore[return-value]
+    return replaced(claim, status=replaced(claim.status, conditions=conditions))
 
 
 def with_budget(pool: NodePool, *budgets: object, **disruption: object) -> NodePool:
     """The pool with these budgets, by default none that limits anything."""
     changed = replaced(pool.spec.disruption, budgets=tuple(budgets), **disruption)
-    return replaced(pool, spec=replaced(pool.spec, disruption=changed))  # type: ignore[return-value]
+    return replaced(pool, spec=replaced(pool.spec, disruption=changed))
 
 
 def _is_of(wire: Wire, gone: set[str], command: Command) -> bool:

@@ -106,7 +106,7 @@ class PlannedCluster:
 
     def _bind(self, pods: tuple[Pod, ...], node: str) -> None:
         for pod in pods:
-            self._pods[pod.metadata.uid] = replaced(  # type: ignore[assignment]
+            self._pods[pod.metadata.uid] = replaced(
                 pod,
                 spec=replaced(pod.spec, node_name=node),
                 status=replaced(pod.status, phase="Running", conditions=()),

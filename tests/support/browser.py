@@ -40,7 +40,7 @@ def served(
     async def serve() -> None:
         options = planning_options.disruption_options(Settings())
         feeds = ConsoleFeeds(source, options)
-        parts = ConsoleParts(feeds, access or SecretLinkAccess(SECRET, user), explain, **further)  # type: ignore[arg-type]
+        parts = ConsoleParts(feeds, access or SecretLinkAccess(SECRET, user), explain, **further)
         async with serving_on_loopback(console_app(parts)) as url:
             address.append(url if access is not None else f"{url}/?token={SECRET}")
             ready.set()

@@ -89,7 +89,7 @@ def owner(kind: str, name: str = "owner", api_version: str = "apps/v1") -> Owner
 
 def container(requests: WireResources | None = None, **fields: object) -> Container:
     limits = fields.pop("limits", {})
-    return Container(resources=ResourceRequirements(requests=requests or {}, limits=limits), **fields)  # type: ignore[arg-type]
+    return Container(resources=ResourceRequirements(requests=requests or {}, limits=limits), **fields)
 
 
 def pod(
@@ -105,14 +105,14 @@ def pod(
     defaults: dict[str, object] = {"namespace": "default", "uid": f"uid-{name}", "creation_timestamp": NOW}
     state: dict[str, object] = {"phase": "Running"} if bound else {"phase": "Pending", "conditions": (UNSCHEDULABLE,)}
     return Pod(
-        metadata=ObjectMeta(name=name, **{**defaults, **meta}),  # type: ignore[arg-type]
-        spec=PodSpec(**{"containers": (container(requests),), **spec}),  # type: ignore[arg-type]
-        status=PodStatus(**{**state, **status}),  # type: ignore[arg-type]
+        metadata=ObjectMeta(name=name, **{**defaults, **meta}),
+        spec=PodSpec(**{"containers": (container(requests),), **spec}),
+        status=PodStatus(**{**state, **status}),
     )
 
 
 def pods(count: int, requests: WireResources | None = None, *, prefix: str = "pod", **spec: object) -> list[Pod]:
-    return [pod(f"{prefix}-{number:03}", requests, **spec) for number in range(count)]  # type: ignore[arg-type]
+    return [pod(f"{prefix}-{number:03}", requests, **spec) for number in range(count)]
 
 
 def expr(key: str, operator: str, *values: str) -> NodeSelectorRequirement:
@@ -133,7 +133,7 @@ def affinity(
             PreferredSchedulingTerm(weight=weight, preference=selector_term) for weight, selector_term in preferred
         ),
     )
-    return Affinity(node_affinity=own, **fields)  # type: ignore[arg-type]
+    return Affinity(node_affinity=own, **fields)
 
 
 def where(key: str, operator: str, *values: str) -> Affinity:
@@ -142,7 +142,7 @@ def where(key: str, operator: str, *values: str) -> Affinity:
 
 
 def wanted(key: str, operator: str, *values: str, least: int | None = None) -> NodeSelectorRequirementWithMinValues:
-    return NodeSelectorRequirementWithMinValues(key=key, operator=operator, values=values, min_values=least)  # type: ignore[arg-type]
+    return NodeSelectorRequirementWithMinValues(key=key, operator=operator, values=values, min_values=least)
 
 
 ANY_CAPACITY = wanted(labels.CAPACITY_TYPE, "Exists")
@@ -153,7 +153,7 @@ def taint(key: str, effect: str = "NoSchedule", value: str = "") -> Taint:
 
 
 def pool_taint(key: str, effect: str = "NoSchedule") -> NodePoolTaint:
-    return NodePoolTaint(key=key, effect=effect)  # type: ignore[arg-type]
+    return NodePoolTaint(key=key, effect=effect)
 
 
 def tolerating(key: str, operator: str = "Exists", value: str = "", effect: str = "") -> Toleration:
@@ -176,9 +176,9 @@ def node_pool(
         spec=NodePoolSpec(
             template=NodeClaimTemplate(
                 metadata=NodeClaimTemplateMeta(labels=labels),
-                spec=NodeClaimTemplateSpec(requirements=tuple(requirements), node_class_ref=NODE_CLASS, **template),  # type: ignore[arg-type]
+                spec=NodeClaimTemplateSpec(requirements=tuple(requirements), node_class_ref=NODE_CLASS, **template),
             ),
-            **spec,  # type: ignore[arg-type]
+            **spec,
         ),
         status=NodePoolStatus(conditions=(Condition(type="Ready", status="True" if ready else "False"),)),
     )
@@ -239,7 +239,7 @@ def claim(
             requirements=tuple(requirements),
             node_class_ref=NODE_CLASS,
             resources=NodeClaimResourceRequests(requests=requests or {}),
-            **spec,  # type: ignore[arg-type]
+            **spec,
         ),
         status=NodeClaimStatus(provider_id=provider_id, capacity=offered, allocatable=offered, conditions=conditions),
     )
@@ -261,7 +261,7 @@ def node_and_claim(
     own = {"karpenter.sh/nodepool": pool, "node.kubernetes.io/instance-type": "some", **labels}
     return (
         node(name, amounts, labels={**own, **stages}, taints=taints),
-        claim(f"claim-{name}", amounts, pool=pool, labels=own, provider_id=f"p://{name}", deleted=deleted, **spec),  # type: ignore[arg-type]
+        claim(f"claim-{name}", amounts, pool=pool, labels=own, provider_id=f"p://{name}", deleted=deleted, **spec),
     )
 
 
@@ -272,7 +272,7 @@ def daemon_set(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
         spec=DaemonSetSpec(
             template=PodTemplateSpec(
-                spec=PodSpec(**{"containers": (container(requests, limits=limits or {}),), **spec})  # type: ignore[arg-type]
+                spec=PodSpec(**{"containers": (container(requests, limits=limits or {}),), **spec})
             )
         ),
     )
@@ -281,7 +281,7 @@ def daemon_set(
 def budget(name: str, selector: Mapping[str, str], **spec: object) -> PodDisruptionBudget:
     return PodDisruptionBudget(
         metadata=ObjectMeta(name=name, namespace="default"),
-        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=selector), **spec),  # type: ignore[arg-type]
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=selector), **spec),
     )
 
 
@@ -315,14 +315,14 @@ def feed(state: ClusterState, objects: Iterable[Wire]) -> ClusterState:
             state.devices.enable()
         if isinstance(wire, Pod) and gang_key_of(wire) is not None:
             state.gangs.enable()
-        setters[type(wire)](wire)  # type: ignore[operator]
+        setters[type(wire)](wire)
     return state
 
 
 def flatten(objects: Iterable[object]) -> list[Wire]:
     wires: list[Wire] = []
     for member in objects:
-        wires += flatten(member) if isinstance(member, list | tuple) else [member]  # type: ignore[list-item]
+        wires += flatten(member) if isinstance(member, list | tuple) else [member]
     return wires
 
 

@@ -41,7 +41,7 @@ async def begin(
     cluster.simulated()
     cluster.scheduled()
     await cluster.node_class(node_registration_delay="2s")
-    disruption = Disruption(consolidate_after="10s", consolidation_policy=policy, budgets=tuple(budgets))  # type: ignore[arg-type]
+    disruption = Disruption(consolidate_after="10s", consolidation_policy=policy, budgets=tuple(budgets))
     await cluster.pool(disruption=disruption, **pool)
     for workload in workloads:
         await cluster.kube.create(kinds.DEPLOYMENT, workload)

@@ -115,7 +115,7 @@ class Web:
         parameters, plain = {"watch": "true", **_parameters(query)}, {"Accept-Encoding": "identity"}
         async with self.http.stream("GET", path, params=parameters, headers=plain) as response:
             assert response.status_code == 200, await response.aread()
-            async with aclosing(response.aiter_lines()) as lines:  # type: ignore[type-var]
+            async with aclosing(response.aiter_lines()) as lines:
                 yield lines
 
 
@@ -155,12 +155,12 @@ def pod(name: str, namespace: str, labels: Mapping[str, str] | None = None, **sp
     """A pod that no scheduler handles."""
     return core.Pod(
         metadata=ObjectMeta(name=name, namespace=namespace, labels=labels or {}),
-        spec=core.PodSpec(containers=(_Container(name="main", image="none"),), scheduler_name="nobody", **spec),  # type: ignore[arg-type]
+        spec=core.PodSpec(containers=(_Container(name="main", image="none"),), scheduler_name="nobody", **spec),
     )
 
 
 def config_map(name: str, namespace: str, **meta: object) -> core.ConfigMap:
-    return core.ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, **meta), data={"a": "1"})  # type: ignore[arg-type]
+    return core.ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, **meta), data={"a": "1"})
 
 
 def pool(name: str) -> NodePool:
@@ -177,7 +177,7 @@ def budget(namespace: str, name: str = "budget", **spec: object) -> core.PodDisr
     selector = LabelSelector(match_labels={"app": "web"})
     return core.PodDisruptionBudget(
         metadata=ObjectMeta(name=name, namespace=namespace),
-        spec=core.PodDisruptionBudgetSpec(selector=selector, **spec),  # type: ignore[arg-type]
+        spec=core.PodDisruptionBudgetSpec(selector=selector, **spec),
     )
 
 

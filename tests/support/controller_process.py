@@ -83,7 +83,7 @@ class ConnectionKube(MemoryKube):
         await self._line.live()
         return await super().list(*args, **more)
 
-    async def watch(self, *args: Any, **more: Any) -> Any:  # type: ignore[override]
+    async def watch(self, *args: Any, **more: Any) -> Any:
         await self._line.live()
         async for event in super().watch(*args, **more):
             await self._line.live()

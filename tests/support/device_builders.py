@@ -73,7 +73,7 @@ def exactly(
         count=count,
         allocation_mode="ExactCount",
         capacity=None if capacity is None else CapacityRequirements(requests=capacity),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
     return DeviceRequest(name=name, exactly=wanted)
 
@@ -114,7 +114,7 @@ def resource_claim(
 ) -> ResourceClaim:
     """A claim; with ``held`` (pool and device) on a node it is allocated there, and reserved for pods given by name."""
     results = tuple(
-        DeviceRequestAllocationResult(request="r", driver=DRIVER, pool=pool, device=device, **result)  # type: ignore[arg-type]
+        DeviceRequestAllocationResult(request="r", driver=DRIVER, pool=pool, device=device, **result)
         for pool, device in held
     )
     terms = (
@@ -143,7 +143,7 @@ def claim_template(
 def using(name: str, *claims: str, requests: Mapping[str, str | int] | None = None, **spec: object) -> Pod:
     """A pod that uses claims by name."""
     references = tuple(PodResourceClaim(name=each, resource_claim_name=each) for each in claims)
-    return pod(name, requests or {"cpu": "100m"}, resource_claims=references, **spec)  # type: ignore[arg-type]
+    return pod(name, requests or {"cpu": "100m"}, resource_claims=references, **spec)
 
 
 def of_template(
@@ -159,7 +159,7 @@ def of_template(
         PodResourceClaimStatus(name=each, resource_claim_name=claim) for each, claim in (made or {}).items()
     )
     status: dict[str, object] = {"resource_claim_statuses": statuses}
-    return pod(name, requests or {"cpu": "100m"}, resource_claims=references, status=status, **spec)  # type: ignore[arg-type]
+    return pod(name, requests or {"cpu": "100m"}, resource_claims=references, status=status, **spec)
 
 
 def attribute(value: str | int | bool) -> DeviceAttribute:
@@ -184,7 +184,7 @@ def device(
             DeviceCounterConsumption(counter_set=each, counters={k: Counter(value=v) for k, v in amounts.items()})
             for each, amounts in takes.items()
         ),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
@@ -220,7 +220,7 @@ def slice_spec(
         node_name=node,
         devices=devices,
         shared_counters=tuple(counters),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 

@@ -135,7 +135,7 @@ def _requests(dice: Random) -> tuple[DeviceRequest, ...]:
         (exactly("r", dice.choice((1, 1, 2, 3))),),
         (exactly("r", 1, of_model),),
         (exactly("r", 1, large),),
-        (exactly("r", 1, **tolerant),),  # type: ignore[arg-type]
+        (exactly("r", 1, **tolerant),),
         (exactly("r", 1, capacity={"memory": f"{dice.choice((5, 20, 30))}Gi"}),),
         (exactly("a", 1, of_model), exactly("b", 1)),
         # kube-scheduler 1.35.4 panics where mode All meets devices with counters.

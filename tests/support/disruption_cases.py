@@ -58,15 +58,15 @@ def pool(
     name: str = "np", *budgets: Budget, requirements: Sequence[object] = (ON_DEMAND,), **disruption: object
 ) -> NodePool:
     """A NodePool; without budgets nothing is limited. Its nodes are on demand unless ``requirements`` say otherwise."""
-    return with_budget(node_pool(name, requirements), *budgets, **disruption)  # type: ignore[arg-type]
+    return with_budget(node_pool(name, requirements), *budgets, **disruption)
 
 
 def on(host: str, *cpus: float | str, prefix: str = "", **fields: object) -> list[Pod]:
     """Pods of ReplicaSets bound to a node, each with so many CPUs."""
-    given: Mapping[str, object] = fields.pop("meta", {})  # type: ignore[assignment]
+    given: Mapping[str, object] = fields.pop("meta", {})
     meta = {"owner_references": (owner("ReplicaSet", "rs"),), **given}
     return [
-        pod(f"{prefix or host}-{number}", {"cpu": str(cpu)}, meta=meta, node_name=host, **fields)  # type: ignore[arg-type]
+        pod(f"{prefix or host}-{number}", {"cpu": str(cpu)}, meta=meta, node_name=host, **fields)
         for number, cpu in enumerate(cpus)
     ]
 
@@ -85,13 +85,13 @@ def running(
     own = {labels.INSTANCE_TYPE: kind, labels.ZONE: zone, labels.CAPACITY_TYPE: capacity_type}
     own |= {labels.ARCH: "amd64", labels.OS: "linux"}
     offered = {"cpu": CPUS.get(kind, 4), "memory": "64Gi", "pods": 50}
-    pair = node_and_claim(name, offered, pool=pool, labels=own, conditions=conditions, **fields)  # type: ignore[arg-type]
+    pair = node_and_claim(name, offered, pool=pool, labels=own, conditions=conditions, **fields)
     return [*pair, *on(name, *cpus)]
 
 
 def drifted(at: object = None) -> tuple[Condition, ...]:
     """Conditions of a claim that has drifted, since then."""
-    return (Condition(type="Drifted", status="True", reason="NodePoolDrifted", last_transition_time=at),)  # type: ignore[arg-type]
+    return (Condition(type="Drifted", status="True", reason="NodePoolDrifted", last_transition_time=at),)
 
 
 def decide(
@@ -114,7 +114,7 @@ def verdict(
     """Why the node (or claim) may not be chosen for the reason, empty where it may; ``-`` where there is nothing to say."""
     wires = flatten(objects)
     taken = snapshot(wires)
-    checks = CandidateChecks(taken, indexes(wires, KINDS), DisruptionContext(NOW, **circumstances))  # type: ignore[arg-type]
+    checks = CandidateChecks(taken, indexes(wires, KINDS), DisruptionContext(NOW, **circumstances))
     view = next(view for view in taken.nodes if view.name == name)
     if not checks.is_considered(view):
         return "-"

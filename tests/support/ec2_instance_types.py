@@ -151,7 +151,7 @@ class InstanceTypeFixture:
         self.provider = InstanceTypeProvider(
             self.region,
             self.region,
-            AwsSettings(cluster_name="test", **settings),  # type: ignore[arg-type]
+            AwsSettings(cluster_name="test", **settings),
             name,
             self.clock,
             self.memories,

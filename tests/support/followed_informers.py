@@ -142,7 +142,7 @@ def ran(reader: ScriptedReader, seconds: float = 1000, jitter: float = 0.0) -> W
 
 
 def in_virtual_time(main: Callable[[object], Awaitable[Informer[Pod]]]) -> Informer[Pod]:
-    return virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
+    return virtual.run_virtual(main, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 async def cancelled_after(seconds: float, run: Callable[[], Awaitable[None]]) -> None:

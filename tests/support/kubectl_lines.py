@@ -92,7 +92,7 @@ class Kubectl:
     def _get(self, kinds: Sequence[str], namespace: str, options: Mapping[str, str], name: str = "") -> str:
         found = [*self._objects(kinds, namespace, options, name)]
         if options.get("-o") == "name":
-            return "\n".join(f"{self._full_name(each)}/{each['metadata']['name']}" for each in found)  # type: ignore[index,call-overload]
+            return "\n".join(f"{self._full_name(each)}/{each['metadata']['name']}" for each in found)
         return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": found})
 
     def _change_objects(
@@ -110,7 +110,7 @@ class Kubectl:
             case "create", ["token", name]:
                 path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
                 asked: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-                return str(self._plane.request("POST", path, asked)["status"]["token"])  # type: ignore[index,call-overload]
+                return str(self._plane.request("POST", path, asked)["status"]["token"])
             case "set", ["resources", "deployment", name]:
                 self._set_requests(name, dict(pair.split("=") for pair in options["--requests"].split(",")))
             case "delete", []:
@@ -153,7 +153,7 @@ class Kubectl:
                 assert options["-c"] in self._containers(namespace, options["-l"])
             case "port-forward", [target, port]:
                 containers = self._pod_spec(target, namespace)
-                assert int(port) in [one["containerPort"] for each in containers for one in each["ports"]]  # type: ignore[attr-defined,call-overload]
+                assert int(port) in [one["containerPort"] for each in containers for one in each["ports"]]
             case "exec", [target]:
                 assert self._pod_spec(target, namespace)
             case _:
@@ -181,7 +181,7 @@ class Kubectl:
         place = ROOT if folder == "." else ROOT / folder
         text = self._files["kustomization.yaml"] if folder == "." else (place / "kustomization.yaml").read_text("utf-8")
         (kustomization,) = _documents(text)
-        for resource in kustomization["resources"]:  # type: ignore[attr-defined]
+        for resource in kustomization["resources"]:
             if (place / resource).is_dir():
                 yield from self._kustomized(str((place / resource).relative_to(ROOT)))
             else:
@@ -210,19 +210,19 @@ class Kubectl:
         """The names of the containers of every Deployment whose pods a selector selects."""
         key, _, value = selector.partition("=")
         deployments = self._plane.request("GET", self._path("deployments", namespace))["items"]
-        templates: list[Json] = [one["spec"]["template"] for one in deployments]  # type: ignore[attr-defined]
+        templates: list[Json] = [one["spec"]["template"] for one in deployments]
         return [
             container["name"]
             for template in templates
-            if template["metadata"]["labels"].get(key) == value  # type: ignore[index,call-overload,union-attr]
-            for container in template["spec"]["containers"]  # type: ignore[index,call-overload]
+            if template["metadata"]["labels"].get(key) == value
+            for container in template["spec"]["containers"]
         ]
 
     def _pod_spec(self, target: str, namespace: str) -> list[Json]:
         """The containers of a Deployment."""
         kind, _, name = target.partition("/")
         found = self._plane.request("GET", self._one(f"{kind}/{name}", namespace))
-        return found["spec"]["template"]["spec"]["containers"]  # type: ignore[index,call-overload,return-value]
+        return found["spec"]["template"]["spec"]["containers"]
 
     def _one(self, target: str, namespace: str) -> str:
         """The path of ``kind/name``."""
@@ -247,13 +247,13 @@ class Kubectl:
                 continue
             found = self._plane.request("GET", f"{path}?{urlencode(query)}")
             head = {"apiVersion": found["apiVersion"], "kind": str(found["kind"]).removesuffix("List")}
-            for each in found["items"]:  # type: ignore[attr-defined]
+            for each in found["items"]:
                 yield {**head, **each}
 
     def _set_requests(self, deployment: str, requests: Mapping[str, str]) -> None:
         path = f"{self._path('deployment', 'default')}/{deployment}"
-        spec: Json = self._plane.request("GET", path)["spec"]["template"]["spec"]  # type: ignore[index]
-        containers = [{"name": one["name"], "resources": {"requests": requests}} for one in spec["containers"]]  # type: ignore[attr-defined]
+        spec: Json = self._plane.request("GET", path)["spec"]["template"]["spec"]
+        containers = [{"name": one["name"], "resources": {"requests": requests}} for one in spec["containers"]]
         change: Json = {"spec": {"template": {"spec": {"containers": containers}}}}
         self._plane.request("PATCH", path, change, _STRATEGIC_MERGE)
 
@@ -286,14 +286,14 @@ def _target(names: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 def _is_rolled_out(deployment: Json) -> bool:
     """As `kubectl rollout status` decides it."""
-    status, wanted = deployment.get("status", {}), deployment["spec"]["replicas"]  # type: ignore[index,call-overload]
-    is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]  # type: ignore[index,call-overload,union-attr]
-    counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}  # type: ignore[union-attr]
+    status, wanted = deployment.get("status", {}), deployment["spec"]["replicas"]
+    is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
     return is_observed and counts == {wanted}
 
 
 def _is_true(found: Json, condition: str) -> bool:
-    conditions: list[Json] = found.get("status", {}).get("conditions", [])  # type: ignore[union-attr,assignment]
+    conditions: list[Json] = found.get("status", {}).get("conditions", [])
     return any(each["type"] == condition and each["status"] == "True" for each in conditions)
 
 
@@ -322,8 +322,8 @@ def _deployment(name: str, image: str, replicas: int) -> Json:
 
 def _resources(plane: ControlPlane) -> Iterator[tuple[str, tuple[str, str, bool]]]:
     """Every name of every kind that the server has, with where it is; what wins comes last."""
-    groups: list[Json] = plane.request("GET", "/apis")["groups"]  # type: ignore[assignment]
-    versions = [str(each["groupVersion"]) for group in groups for each in group["versions"]]  # type: ignore[attr-defined]
+    groups: list[Json] = plane.request("GET", "/apis")["groups"]
+    versions = [str(each["groupVersion"]) for group in groups for each in group["versions"]]
     for root in (*(f"/apis/{version}" for version in reversed(versions)), "/api/v1"):
         try:
             resources: list[Json] = json.loads(json.dumps(plane.request("GET", root)["resources"]))
@@ -333,6 +333,6 @@ def _resources(plane: ControlPlane) -> Iterator[tuple[str, tuple[str, str, bool]
             plural = str(resource["name"])
             if "/" not in plural:
                 group = f".{root.split('/')[2]}" if root != "/api/v1" else ""
-                short: list[str] = resource.get("shortNames", [])  # type: ignore[assignment]
+                short: list[str] = resource.get("shortNames", [])
                 for name in (plural, f"{plural}{group}", str(resource["singularName"]), *short):
                     yield name, (root, plural, bool(resource["namespaced"]))

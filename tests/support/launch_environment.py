@@ -248,7 +248,7 @@ class WatchedObjects:
     def claims(self) -> Iterable[NodeClaim]:
         resource = self.kube.server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
         page = self.kube.server.list(resource, compile_query(NODE_CLAIM, "", "", ""))
-        return [typed for entry in page.entries if isinstance(typed := entry.typed(NODE_CLAIM), NodeClaim)]  # type: ignore[arg-type]
+        return [typed for entry in page.entries if isinstance(typed := entry.typed(NODE_CLAIM), NodeClaim)]
 
     def pools(self) -> Iterable[Any]:
         return ()

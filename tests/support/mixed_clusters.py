@@ -36,7 +36,7 @@ _SOFT, _HARD = "soft", "hard"
 
 
 @st.composite
-def types(draw: st.DrawFn) -> tuple:  # type: ignore[type-arg]
+def types(draw: st.DrawFn) -> tuple:
     """Up to six types; some offerings are sold out."""
     instance_types = []
     for number in range(draw(st.integers(1, 6))):
@@ -124,7 +124,7 @@ def waiting_pods(draw: st.DrawFn) -> list[Pod]:
             spec = {**spec, "node_selector": {labels.ZONE: draw(st.sampled_from(["z1", "z2"]))}}
         for number in range(draw(st.sampled_from([1, 1, 2, 2, 4, 4, 12]))):
             meta = {"creation_timestamp": seconds(draw(st.integers(0, 3)))}
-            pods.append(pod(f"w{kind}-{number}", requests, meta=meta, **spec))  # type: ignore[arg-type]
+            pods.append(pod(f"w{kind}-{number}", requests, meta=meta, **spec))
     return pods
 
 

@@ -32,7 +32,7 @@ async def start_with_nodes(
     policies: Sequence[RepairPolicy] = POLICIES,
 ) -> None:
     """So many nodes, a pod on each, and a provider whose reboots give the Node another boot ID at once."""
-    cluster.cloud.repair_policies = lambda: tuple(policies)  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: tuple(policies)
     await cluster.node_class()
     pool = await cluster.pool(disruption=disruption)
     await cluster.start(settings)

@@ -11,7 +11,7 @@ from support.virtual_cluster import VirtualCluster
 async def launched(cluster: VirtualCluster, **fields: object) -> None:
     """A running controller and one NodeClaim whose instance is launched."""
     await cluster.start()
-    await cluster.claim(**fields)  # type: ignore[arg-type]
+    await cluster.claim(**fields)
     await asyncio.sleep(0.1)
 
 
@@ -26,7 +26,7 @@ async def ready(cluster: VirtualCluster, name: str = "c", **fields: object) -> N
     """A running controller, a NodeClaim and its initialized Node."""
     if cluster.manager is None:
         await cluster.start()
-    await cluster.claim(name, **fields)  # type: ignore[arg-type]
+    await cluster.claim(name, **fields)
     await asyncio.sleep(0.1)
     await cluster.join(name)
     await asyncio.sleep(1)

@@ -70,7 +70,7 @@ class ObservedCluster:
         self.provider = ListedTypesProvider(node_class_kinds)
         self.lacking = ""
         self._objects: dict[tuple[type, str, str], Any] = {}
-        self.context = ControllerContext(None, self.provider, self.state, self.clock, self.events, self.metrics)  # type: ignore[arg-type]
+        self.context = ControllerContext(None, self.provider, self.state, self.clock, self.events, self.metrics)
         self.parts: tuple[ClusterCollector, ...] = essential_collectors(self.context, lambda: self.lacking)
         if not only_essentials:
             self.parts += detail_collectors(self.context)

@@ -65,7 +65,7 @@ def convert(*contents: Json, options: ConversionOptions = WITH_ROLE) -> Conversi
 
 
 def with_options(**changes: str | bool) -> ConversionOptions:
-    return replace(WITH_ROLE, **changes)  # type: ignore[arg-type]  # names and types are checked where they are used
+    return replace(WITH_ROLE, **changes)  # names and types are checked where they are used
 
 
 def manifest(api_version: str, kind: str, spec: Mapping[str, object], **metadata: object) -> Json:

@@ -103,28 +103,28 @@ class Case:
         for thing in things:
             kinds.setdefault(type(thing).__name__, []).append(thing)
         return ClusterObjects(
-            pods=tuple(kinds["Pod"]),  # type: ignore[arg-type]
+            pods=tuple(kinds["Pod"]),
             pools=tuple(self.pools),
-            nodes=tuple(kinds.get("Node", ())),  # type: ignore[arg-type]
-            claims=tuple(kinds.get("NodeClaim", ())),  # type: ignore[arg-type]
-            daemons=tuple(kinds.get("DaemonSet", ())),  # type: ignore[arg-type]
+            nodes=tuple(kinds.get("Node", ())),
+            claims=tuple(kinds.get("NodeClaim", ())),
+            daemons=tuple(kinds.get("DaemonSet", ())),
             types=TYPES,
             well_known=WELL_KNOWN,
-            **self.more,  # type: ignore[arg-type]
+            **self.more,
         )
 
 
 def node_in_zone(name: str, zone: str = "z1", cpu: str = "4", **more: object) -> object:
     own = {ZONE: zone, labels.ARCH: "amd64", labels.OS: "linux"}
-    return node(name, {"cpu": cpu, "memory": "8Gi"}, labels=own, **more)  # type: ignore[arg-type]
+    return node(name, {"cpu": cpu, "memory": "8Gi"}, labels=own, **more)
 
 
 def selector(match: Mapping[str, str] = APP, **more: object) -> LabelSelector:
-    return LabelSelector(match_labels=match, **more)  # type: ignore[arg-type]
+    return LabelSelector(match_labels=match, **more)
 
 
 def affinity_term(key: str = ZONE, match: Mapping[str, str] = APP, **more: object) -> PodAffinityTerm:
-    return PodAffinityTerm(topology_key=key, label_selector=selector(match), **more)  # type: ignore[arg-type]
+    return PodAffinityTerm(topology_key=key, label_selector=selector(match), **more)
 
 
 def pod_affinity(*terms: PodAffinityTerm) -> Affinity:
@@ -141,22 +141,22 @@ def spread(key: str = ZONE, skew: int = 1, match: Mapping[str, str] = APP, **mor
         topology_key=key,
         when_unsatisfiable="DoNotSchedule",
         label_selector=selector(match),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
 def web_pod(
     name: str, cpu: str = "100m", *, own: Mapping[str, str] = APP, space: str = "default", **spec: object
 ) -> Pod:
-    return pod(name, {"cpu": cpu}, meta={"labels": own, "namespace": space}, **spec)  # type: ignore[arg-type]
+    return pod(name, {"cpu": cpu}, meta={"labels": own, "namespace": space}, **spec)
 
 
 def spread_pod(name: str, *constraints: TopologySpreadConstraint, **more: object) -> Pod:
-    return web_pod(name, topology_spread_constraints=constraints or (spread(),), **more)  # type: ignore[arg-type]
+    return web_pod(name, topology_spread_constraints=constraints or (spread(),), **more)
 
 
 def pod_with_host_port(name: str, port: int = 80, ip: str = "", **more: object) -> Pod:
-    return pod(name, containers=(Container(ports=(ContainerPort(host_port=port, host_ip=ip),)),), **more)  # type: ignore[arg-type]
+    return pod(name, containers=(Container(ports=(ContainerPort(host_port=port, host_ip=ip),)),), **more)
 
 
 def _resources() -> Iterable[Case]:
@@ -253,7 +253,7 @@ def _nodes() -> Iterable[Case]:
         "taint of another value", plan_of(placed_on("n", firm)), plan_of(placed_on("n", wrong)), "taint", [marked]
     )
     shut = node_in_zone("shut")
-    shut = replaced(shut, spec=replaced(shut.spec, unschedulable=True))  # type: ignore[attr-defined, arg-type]
+    shut = replaced(shut, spec=replaced(shut.spec, unschedulable=True))  # type: ignore[attr-defined]
     yield Case(
         "cordon", plan_of(placed_on("n", one)), plan_of(placed_on("shut", one)), "cordoned", [node_in_zone("n"), shut]
     )

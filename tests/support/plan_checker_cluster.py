@@ -115,7 +115,7 @@ def cluster_of_snapshot(
         daemons=tuple(daemons),
         types=types,
         well_known=frozenset(well_known | {POOL}),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 

@@ -221,7 +221,7 @@ def _with(base: Affinity, **fields: object) -> Affinity:
 def _pod(name: str, requests: Mapping[str, str], meta: Mapping[str, object], spec: Mapping[str, object]) -> Pod:
     fields = dict(spec)
     ports = fields.pop("ports", ())
-    own = (Container(resources=ResourceRequirements(requests=requests), ports=ports),)  # type: ignore[arg-type]
+    own = (Container(resources=ResourceRequirements(requests=requests), ports=ports),)
     return pod(name, meta=meta, containers=own, **fields)
 
 

@@ -59,7 +59,7 @@ async def begin(cluster: VirtualCluster, *pools: NodePool) -> None:
         await cluster.kube.create(kinds.NODE_POOL, pool)
     await cluster.start()
     for pool in pools:
-        await until(lambda name=pool.metadata.name: _is_ready(cluster, name))  # type: ignore[misc]
+        await until(lambda name=pool.metadata.name: _is_ready(cluster, name))
 
 
 async def _is_ready(cluster: VirtualCluster, name: str) -> bool:

@@ -98,5 +98,5 @@ def reviewed_parts(
     given = replace(given, wires=ClusterWires((view.claim,), given.snapshot.pools))
     feeds = ConsoleFeeds(StagedSource(given), planning_options.disruption_options(Settings()))
     at = clock or Clock()
-    access = KubernetesAccess(server, lambda: namespaces, lambda: at.now)  # type: ignore[arg-type]
-    return ConsoleParts(feeds, access, explain, **further)  # type: ignore[arg-type]
+    access = KubernetesAccess(server, lambda: namespaces, lambda: at.now)
+    return ConsoleParts(feeds, access, explain, **further)

@@ -74,17 +74,17 @@ class Answer:
 
 
 def _as_stored(obj: Json, name: str) -> Answer:
-    metadata: Json = {key: value for key, value in obj["metadata"].items() if key not in _OWN}  # type: ignore[attr-defined]
+    metadata: Json = {key: value for key, value in obj["metadata"].items() if key not in _OWN}
     return Answer({**obj, "metadata": {**metadata, "name": name}})
 
 
 def _named(obj: Json, name: str, version: str = "") -> Json:
-    metadata: Json = {**obj["metadata"], "name": name}  # type: ignore[dict-item]
+    metadata: Json = {**obj["metadata"], "name": name}
     return {**obj, "metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
 
 
 def _name(obj: Json) -> str:
-    return str(obj["metadata"]["name"])  # type: ignore[index]
+    return str(obj["metadata"]["name"])
 
 
 def _namespace(kind: str) -> str:
@@ -151,7 +151,7 @@ class RealServer:
         if write.stored is None:
             return self._ask("POST", kind.path(_namespace(write.kind)), write.wanted, _name(write.wanted))
         stored = self._stored[json.dumps([write.kind, write.stored], sort_keys=True)]
-        wanted = _named(write.wanted, _name(stored), str(stored["metadata"]["resourceVersion"]))  # type: ignore[index]
+        wanted = _named(write.wanted, _name(stored), str(stored["metadata"]["resourceVersion"]))
         path = kind.path(_namespace(write.kind), _name(stored), subresource="status" if write.is_status else "")
         return self._ask("PUT", path, wanted, _name(write.stored))
 

@@ -32,7 +32,7 @@ WORK = ScheduleWindow(name="work", days="mon-fri", begin="07:00", until="22:00")
 
 def settings_with_schedules(**fields: object) -> Settings:
     """Settings of a controller with the gate on."""
-    return Settings(feature_gates=ParsedFeatureGates(GATES), **fields)  # type: ignore[arg-type]
+    return Settings(feature_gates=ParsedFeatureGates(GATES), **fields)
 
 
 def capacity_schedule(name: str = "office", **spec: object) -> CapacitySchedule:
@@ -47,7 +47,7 @@ def capacity_schedule(name: str = "office", **spec: object) -> CapacitySchedule:
         "wake": WakeSettings(ahead="1m"),
         **spec,
     }
-    return CapacitySchedule(metadata=ObjectMeta(name=name), spec=CapacityScheduleSpec(**fields))  # type: ignore[arg-type]
+    return CapacitySchedule(metadata=ObjectMeta(name=name), spec=CapacityScheduleSpec(**fields))
 
 
 class WriteTimes:
@@ -105,9 +105,9 @@ async def annotate(
     key: str,
     value: str | None,
     namespace: str = "",
-) -> None:  # type: ignore[type-var]
+) -> None:
     """Set or remove one annotation."""
-    await cluster.kube.patch(kind, name, {"metadata": {"annotations": {key: value}}}, namespace)  # type: ignore[type-var]
+    await cluster.kube.patch(kind, name, {"metadata": {"annotations": {key: value}}}, namespace)
 
 
 MINUTE = timedelta(minutes=1)

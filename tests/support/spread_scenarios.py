@@ -14,4 +14,4 @@ RACK = "example.com/rack"
 
 
 def in_zones(*zones: str, **spec: object) -> object:
-    return node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", *zones)], **spec)  # type: ignore[arg-type]
+    return node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", *zones)], **spec)

@@ -39,13 +39,13 @@ def spread_over(
         topology_key=key,
         when_unsatisfiable=when,
         label_selector=selector,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
 def affinity_term(app: str = "web", key: str = labels.HOSTNAME, **fields: object) -> PodAffinityTerm:
     """A term about the pods of an app."""
-    return PodAffinityTerm(topology_key=key, label_selector=of_app(app), **fields)  # type: ignore[arg-type]
+    return PodAffinityTerm(topology_key=key, label_selector=of_app(app), **fields)
 
 
 def affinity_terms(*terms: PodAffinityTerm, preferred: Iterable[PodAffinityTerm] = ()) -> PodAffinity:

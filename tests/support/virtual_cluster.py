@@ -93,7 +93,7 @@ class VirtualCluster:
         bounded = TimeoutProvider(provider)
         self.manager = Manager(
             self.connection, bounded, self.clock, self.settings, ManagerOptions({}, collectors, own_pod=self.own_pod)
-        )  # type: ignore[arg-type]
+        )
         self._running = asyncio.create_task(self.manager.run())
         await asyncio.sleep(0.01)
 
@@ -153,7 +153,7 @@ class VirtualCluster:
     # -- what there is --------------------------------------------------------------------------------------------------
 
     async def node_class(self, name: str = "default", ready: str = "True", **spec: object) -> None:
-        kwok_node_class = KWOKNodeClass(metadata=ObjectMeta(name=name), spec=KWOKNodeClassSpec(**spec))  # type: ignore[arg-type]
+        kwok_node_class = KWOKNodeClass(metadata=ObjectMeta(name=name), spec=KWOKNodeClassSpec(**spec))
         await self.kube.create(kinds.KWOK_NODE_CLASS, kwok_node_class)
         if ready:
             await self.set_condition(kinds.KWOK_NODE_CLASS, name, "Ready", ready)

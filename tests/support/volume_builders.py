@@ -43,7 +43,7 @@ def using(*claims: str) -> tuple[Volume, ...]:
 
 def user(name: str, *claims: str, **fields: object) -> Pod:
     """A waiting pod that uses claims."""
-    return pod(name, volumes=using(*claims), **fields)  # type: ignore[arg-type]
+    return pod(name, volumes=using(*claims), **fields)
 
 
 def scratch(name: str, storage_class: str | None = "standard") -> Volume:
@@ -88,13 +88,13 @@ def pv(
     affinity = VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms)) if terms else None
     return PersistentVolume(
         metadata=ObjectMeta(name=name, deletion_timestamp=NOW if deleted else None),
-        spec=PersistentVolumeSpec(node_affinity=affinity, **kind),  # type: ignore[arg-type]
+        spec=PersistentVolumeSpec(node_affinity=affinity, **kind),
     )
 
 
 def zonal(name: str, *zones: str, **fields: object) -> PersistentVolume:
     """A volume in one of the zones, each a term of its own."""
-    return pv(name, *(term(expr(labels.ZONE, "In", zone)) for zone in zones), **fields)  # type: ignore[arg-type]
+    return pv(name, *(term(expr(labels.ZONE, "In", zone)) for zone in zones), **fields)
 
 
 def storage_class(

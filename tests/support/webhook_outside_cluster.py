@@ -31,7 +31,7 @@ def webhook_environment(plane: ControlPlane) -> Iterator[dict[str, str]]:
 
 def _name_the_service(plane: ControlPlane) -> None:
     """A URL beside a Service would be refused."""
-    config = {"url": None, "caBundle": None, **crds.CONVERSION["webhook"]["clientConfig"]}  # type: ignore[index,dict-item]
+    config = {"url": None, "caBundle": None, **crds.CONVERSION["webhook"]["clientConfig"]}
     patch: Json = {"spec": {"conversion": {"webhook": {"clientConfig": config}}}}
     for name in DEFINITIONS:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"

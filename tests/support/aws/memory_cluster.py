@@ -54,7 +54,7 @@ class MemoryCluster:
 
     def load(self, *objects: Json) -> None:
         """Store objects."""
-        self.server.load_objects(objects)  # type: ignore[arg-type]
+        self.server.load_objects(objects)
 
     async def claims(self) -> tuple[NodeClaim, ...]:
         """All NodeClaims."""
@@ -81,8 +81,8 @@ class MemoryCluster:
 async def memory_cluster(cloud: AwsEndpoint, *objects: Json) -> AsyncIterator[MemoryCluster]:
     """Start a cluster with these objects."""
     served = (*KINDS.values(), CLUSTER_ROLE_BINDING, CONFIG_MAP, SECRET)
-    server = MemoryServer(SystemClock(), kinds=served, history=100_000)  # type: ignore[arg-type]
-    server.load_objects(objects)  # type: ignore[arg-type]
+    server = MemoryServer(SystemClock(), kinds=served, history=100_000)
+    server.load_objects(objects)
     async with serving(server) as url:
         with TemporaryDirectory() as folder:
             yield MemoryCluster(server, MemoryKube(server), url, cloud, Path(folder))

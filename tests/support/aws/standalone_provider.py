@@ -47,7 +47,7 @@ class StandaloneProvider:
 
     async def claims(self, *wanted: Json) -> tuple[NodeClaim, ...]:
         """Store NodeClaims and return them."""
-        self.server.load_objects(wanted)  # type: ignore[arg-type]
+        self.server.load_objects(wanted)
         return (await self.kube.list(NODE_CLAIM)).items
 
 
@@ -56,7 +56,7 @@ async def standalone_provider(cluster: str, *objects: Json) -> AsyncIterator[Sta
     """The provider of the account that the environment configures, with objects. Waits until the EC2NodeClasses are ready."""
     clock, metrics = SystemClock(), Metrics()
     server = MemoryServer(clock)
-    server.load_objects(objects)  # type: ignore[arg-type]
+    server.load_objects(objects)
     kube = MemoryKube(server)
     account = AwsSession(SdkMetrics(metrics))
     settings = AwsSettings(cluster_name=cluster, cluster_endpoint="https://nowhere", eks_control_plane=True)

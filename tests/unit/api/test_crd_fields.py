@@ -378,14 +378,14 @@ TABLE = [
 
 
 def version(number: int) -> Schema:
-    return crds.custom_resource_definitions()[number]["spec"]["versions"][0]  # type: ignore[index]
+    return crds.custom_resource_definitions()[number]["spec"]["versions"][0]
 
 
 def field(number: int, path: str) -> Schema:
-    open_apiv3_schema: Schema = version(number)["schema"]["openAPIV3Schema"]  # type: ignore[index]
+    open_apiv3_schema: Schema = version(number)["schema"]["openAPIV3Schema"]
     for part in path.replace("[]", ".[]").replace("{}", ".{}").split(".") if path else ():
         children = {"[]": open_apiv3_schema.get("items"), "{}": open_apiv3_schema.get("additionalProperties")}
-        open_apiv3_schema = children[part] if part in children else open_apiv3_schema["properties"][part]  # type: ignore[index]
+        open_apiv3_schema = children[part] if part in children else open_apiv3_schema["properties"][part]
     return open_apiv3_schema
 
 
@@ -399,7 +399,7 @@ def test_a_field_has_the_keywords_of_the_specification(number: int, path: str, k
     actual = field(number, path)
     for name, wanted in keywords.items():
         value = actual.get(name, ABSENT)
-        assert (set(value) if isinstance(wanted, set) and value != ABSENT else value) == wanted, name  # type: ignore[call-overload]
+        assert (set(value) if isinstance(wanted, set) and value != ABSENT else value) == wanted, name
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
@@ -411,10 +411,10 @@ def test_every_field_is_in_the_table(number: int) -> None:
         below = {f"{path}.{name}".strip("."): element for name, element in schema.get("properties", {}).items()}  # type: ignore[attr-defined]
         result = {path} if not below else set()
         if "items" in schema:
-            result |= paths(schema["items"], f"{path}[]")  # type: ignore[arg-type]
+            result |= paths(schema["items"], f"{path}[]")
         return result.union(*(paths(element, name) for name, element in below.items()))
 
-    whole: Schema = version(number)["schema"]["openAPIV3Schema"]  # type: ignore[index]
+    whole: Schema = version(number)["schema"]["openAPIV3Schema"]
     leaves = {path.rstrip("[]") for path in paths(whole, "")} - {"apiVersion", "kind", "metadata"}
     assert {
         path

@@ -19,7 +19,7 @@ def test_the_yaml_says_the_same_without_anchors() -> None:
 
 def test_changing_a_result_does_not_change_the_next() -> None:
     first = crds.custom_resource_definitions()
-    first[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clear()  # type: ignore[index]
+    first[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clear()
     assert "spec" in crds.to_yaml().split("---")[0]
     assert crds.custom_resource_definitions() != first
 
@@ -32,7 +32,7 @@ def test_descriptions_use_the_names_users_write_and_no_private_references() -> N
 
 
 #: `metadata` of the objects themselves: the API server refuses a definition that describes it.
-_OBJECT_METADATA = frozenset(f"{crd['metadata']['name']}.metadata" for crd in crds.custom_resource_definitions())  # type: ignore[index]
+_OBJECT_METADATA = frozenset(f"{crd['metadata']['name']}.metadata" for crd in crds.custom_resource_definitions())
 
 
 def test_a_definition_says_no_more_of_metadata_than_its_type() -> None:
@@ -70,7 +70,7 @@ def test_every_description_is_of_a_field_that_exists_and_is_a_sentence() -> None
 
 def test_pools_and_claims_are_cluster_wide_in_one_category() -> None:
     """API-001 to API-006, API-850, API-A13: `kubectl api-resources --categories karpenter` lists the older kinds, too."""
-    names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.custom_resource_definitions()}  # type: ignore[index]
+    names = {crd["metadata"]["name"]: crd["spec"] for crd in crds.custom_resource_definitions()}
     own = {f"{kind}.karpenter.sh" for kind in ("nodepools", "nodeclaims", "nodeoverlays", "capacityschedules")}
     buffers = names.pop("capacitybuffers.autoscaling.x-k8s.io")
     assert (buffers["scope"], buffers["names"]["categories"]) == ("Namespaced", ["autoscaling"])
@@ -86,8 +86,8 @@ def test_buffers_are_served_in_the_version_of_published_manifests_too() -> None:
     """API §6 Beyond: an API server that stored that version once takes no definition without it."""
     (actual,) = (
         crd["spec"] for crd in crds.custom_resource_definitions() if crd["spec"]["group"] == "autoscaling.x-k8s.io"
-    )  # type: ignore[index]
-    stored, older = actual["versions"]  # type: ignore[index]
+    )
+    stored, older = actual["versions"]
     assert [(obj["name"], obj["served"], obj["storage"]) for obj in (stored, older)] == [
         ("v1beta1", True, True),
         ("v1alpha1", True, False),

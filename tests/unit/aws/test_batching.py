@@ -44,7 +44,7 @@ class RecordingExecutor:
     def batcher(
         self, workers: int = 100, more_expected: Callable[[], bool] = lambda: False, **window: float
     ) -> RequestBatcher[str, int, int]:
-        times = RequestBatchWindow(**{"idle_seconds": 0.035, **window})  # type: ignore[arg-type]
+        times = RequestBatchWindow(**{"idle_seconds": 0.035, **window})
         return RequestBatcher(times, self.work, self, workers, more_expected)
 
 

@@ -481,7 +481,7 @@ async def test_in_mode_kubeadm_the_policy_to_attach_is_that_of_the_mode() -> Non
 
 async def test_missing_join_prerequisites_are_a_failure_in_mode_kubeadm_only() -> None:
     """AWS-936"""
-    kube = MemoryKube(MemoryServer(ManualClock(START), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
+    kube = MemoryKube(MemoryServer(ManualClock(START), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))
     (found,) = await check_joining(kube, _KUBEADM.bootstrap)
     assert found.level is FindingLevel.FAILURE
     assert "ConfigMap kube-public/cluster-info" in found.text

@@ -49,7 +49,7 @@ def test_the_night_has_a_beginning_a_grace_period_a_deadline_and_an_end() -> Non
     assert str(_sleep(begun)) == "CapacitySchedule office until 2026-10-07T07:00:00+09:00"
     assert begun.next_change == _EVENING + 10 * _MINUTE
     grace_over = _decide(_EVENING + 10 * _MINUTE, schedule)
-    assert (_sleep(begun).is_draining, _sleep(grace_over).is_draining) == (False, True)  # type: ignore[union-attr]
+    assert (_sleep(begun).is_draining, _sleep(grace_over).is_draining) == (False, True)
     assert grace_over.next_change == _EVENING + 30 * _MINUTE
     late = _decide(_EVENING + 30 * _MINUTE, schedule)
     assert late.next_change == _EVENING + timedelta(hours=9) - _MINUTE, "one minute ahead of 07:00"
@@ -63,7 +63,7 @@ def test_protections_hold_after_the_deadline_unless_the_schedule_leaves_them_out
         (("DoNotDisrupt",), (False, True)),
         ((), (True, True)),
     ):
-        schedule = capacity_schedule(sleep=SleepSettings(grace="1m", deadline="30m", respect=respect))  # type: ignore[arg-type]
+        schedule = capacity_schedule(sleep=SleepSettings(grace="1m", deadline="30m", respect=respect))
         early, sleep = _sleep(_decide(_EVENING + 20 * _MINUTE, schedule)), _sleep(_decide(late, schedule))
         assert early is not None
         assert sleep is not None

@@ -44,7 +44,7 @@ _SMALLEST = NodeSelectorRequirementWithMinValues(key=labels.INSTANCE_TYPE, opera
 async def _office(cluster: VirtualCluster, *workloads: object, **schedule: object) -> None:
     """Workloads on nodes of the smallest type, and a schedule that comes when they run."""
     cluster.settings = settings_with_schedules(intervals=_RARE)
-    await begin(cluster, *workloads, policy="WhenEmpty", requirements=(_SMALLEST,))  # type: ignore[arg-type]
+    await begin(cluster, *workloads, policy="WhenEmpty", requirements=(_SMALLEST,))
     await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**schedule))
 
 
@@ -79,7 +79,7 @@ async def test_a_pool_is_woken_by_hand_for_a_while_and_sleeps_again_with_grace(c
     await asyncio.sleep(1200)
     assert await _nodes(cluster) == 0
     end = cluster.clock.now() + timedelta(hours=2)
-    await annotate(cluster, kinds.NODE_POOL, "np", labels.KEEP_AWAKE_UNTIL, end.isoformat())  # type: ignore[arg-type]
+    await annotate(cluster, kinds.NODE_POOL, "np", labels.KEEP_AWAKE_UNTIL, end.isoformat())
     await asyncio.sleep(30)
     assert await running_pods(cluster) == 2
     await sleep_until(cluster, end + timedelta(minutes=9))
@@ -89,7 +89,7 @@ async def test_a_pool_is_woken_by_hand_for_a_while_and_sleeps_again_with_grace(c
     (waiting, _) = await cluster.all(kinds.POD)
     later = (cluster.clock.now() + timedelta(hours=1)).isoformat()
     name = waiting.metadata.name
-    await annotate(cluster, kinds.POD, name, labels.KEEP_AWAKE_UNTIL, later, "default")  # type: ignore[arg-type]
+    await annotate(cluster, kinds.POD, name, labels.KEEP_AWAKE_UNTIL, later, "default")
     await asyncio.sleep(30)
     assert await running_pods(cluster) == 2
 
@@ -103,11 +103,11 @@ async def test_what_the_schedule_respects_holds_nodes_past_the_deadline(
 ) -> None:
     """Three nodes: one without protection, one under a PodDisruptionBudget, one with a pod that must not be disrupted."""
     guarded, kept = deployment("guarded", 1, "500m"), deployment("kept", 1, "500m")
-    await _office(cluster, deployment("web", 1, "500m"), guarded, kept, sleep=SleepSettings(respect=respect))  # type: ignore[arg-type]
+    await _office(cluster, deployment("web", 1, "500m"), guarded, kept, sleep=SleepSettings(respect=respect))
     await cluster.kube.create(kinds.POD_DISRUPTION_BUDGET, _pdb("guarded", 0))
     for pod in await cluster.all(kinds.POD):
         if pod.metadata.labels["app"] == "kept":
-            await annotate(cluster, kinds.POD, pod.metadata.name, labels.DO_NOT_DISRUPT, "true", "default")  # type: ignore[arg-type]
+            await annotate(cluster, kinds.POD, pod.metadata.name, labels.DO_NOT_DISRUPT, "true", "default")
     before = await _nodes(cluster)
     await asyncio.sleep(25 * 60)
     assert (before, await _nodes(cluster)) == (3, 2), "until the deadline both protections hold"

@@ -75,7 +75,7 @@ async def test_two_controllers_at_the_same_edge_do_not_fight(cluster: VirtualClu
     """Leader election prevents it; if both act for a while all the same, nothing is launched or evicted back and forth."""
     await _asleep(cluster)
     provider = TimeoutProvider(cluster.simulated_provider)
-    second = Manager(cluster.connection, provider, cluster.clock, cluster.settings, ManagerOptions())  # type: ignore[arg-type]
+    second = Manager(cluster.connection, provider, cluster.clock, cluster.settings, ManagerOptions())
     cluster.also(second.run())
     await cluster.kube.create(kinds.CAPACITY_SCHEDULE, capacity_schedule(**_DAILY))
     await sleep_until(cluster, _OPENING - timedelta(minutes=10))

@@ -42,7 +42,7 @@ _NIGHT = datetime(2026, 1, 1, 15, tzinfo=UTC)
 
 
 def _active(**wake: object) -> ActiveSchedule:
-    schedule = capacity_schedule(wake=WakeSettings(ahead="5m", **wake))  # type: ignore[arg-type]
+    schedule = capacity_schedule(wake=WakeSettings(ahead="5m", **wake))
     return ActiveSchedule(schedule, capacity_calendar(schedule.spec))
 
 

@@ -37,7 +37,7 @@ def _workload(
     replicas: int | None, manager: str = "", template: Mapping[str, str] = {}, **meta: object
 ) -> ScalableWorkload:
     fields = (ManagedFieldsEntry(manager=manager, fields={"f:spec": {"f:replicas": {}}}),) if manager else ()
-    metadata = ManagedObjectMeta(name="web", namespace="dev", managed_fields=fields, **meta)  # type: ignore[arg-type]
+    metadata = ManagedObjectMeta(name="web", namespace="dev", managed_fields=fields, **meta)
     pods = PodTemplateAnnotations(metadata=ObjectMeta(annotations=template))
     return ScalableWorkload(metadata=metadata, spec=ScalableSpec(replicas=replicas, template=pods))
 
@@ -50,7 +50,7 @@ def _autoscaler(least: int | None, kind: str = "Deployment") -> HorizontalPodAut
 
 def _sleep(workload: ScalableWorkload, *autoscalers: HorizontalPodAutoscaler, **rules: object) -> ReplicasChange | None:
     defaults = {"began_at": _NIGHT, "namespace_annotations": {}, "spares_do_not_disrupt": True} | rules
-    made = ScaleDownRules(autoscalers=autoscalers, **defaults)  # type: ignore[arg-type]
+    made = ScaleDownRules(autoscalers=autoscalers, **defaults)
     return change_for_sleep("Deployment", workload, made, _NIGHT)
 
 
@@ -64,7 +64,7 @@ def test_a_workload_is_scaled_to_zero_and_remembers_its_replicas_in_the_same_wri
     absent = _sleep(_workload(None))
     assert absent is not None
     assert absent.patch is not None
-    assert absent.patch["metadata"]["annotations"] == {labels.REPLICAS_BEFORE_SLEEP: "1"}  # type: ignore[index,call-overload]
+    assert absent.patch["metadata"]["annotations"] == {labels.REPLICAS_BEFORE_SLEEP: "1"}
 
 
 def test_replicas_are_restored_and_their_record_removed_in_one_write() -> None:
@@ -163,7 +163,7 @@ def test_a_workload_that_kube_downscaler_left_behind_comes_back_when_its_uptime_
     assert change is not None
     assert change.patch is not None
     assert change.patch["spec"] == {"replicas": 4}
-    assert change.patch["metadata"]["annotations"]["downscaler/original-replicas"] is None  # type: ignore[index,call-overload]
+    assert change.patch["metadata"]["annotations"]["downscaler/original-replicas"] is None
 
 
 @pytest.mark.parametrize(

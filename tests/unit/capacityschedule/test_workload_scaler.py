@@ -102,7 +102,7 @@ async def test_workloads_come_back_when_a_pool_is_woken_or_the_schedule_goes(clu
     await _office(cluster)
     await asyncio.sleep(12 * 60)
     until = (cluster.clock.now() + timedelta(minutes=20)).isoformat()
-    await annotate(cluster, kinds.NODE_POOL, "np", labels.KEEP_AWAKE_UNTIL, until)  # type: ignore[arg-type]
+    await annotate(cluster, kinds.NODE_POOL, "np", labels.KEEP_AWAKE_UNTIL, until)
     await asyncio.sleep(30)
     assert await _replicas(cluster) == {"api": 2, "web": 4}
     await asyncio.sleep(35 * 60)

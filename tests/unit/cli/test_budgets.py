@@ -137,7 +137,7 @@ def test_programs_get_the_same_as_data(written: Written, form: str, read: Callab
     result = budgets("default", "-f", file, "--nodes", 40, "--from", "2026-12-21T09:30:00Z", "--days", 1, "-o", form)
     actual = read(result.stdout)
     assert (actual["nodePool"], actual["nodes"], actual["unavailable"], actual["problems"]) == ("default", 40, 0, [])
-    stretches: list[Json] = actual["stretches"]  # type: ignore[assignment]
+    stretches: list[Json] = actual["stretches"]
     frozen, closed, *_ = stretches
     assert frozen["frozen"] == {
         "by": "metadata.annotations[karpenter.sh/freeze]",

@@ -36,7 +36,7 @@ def explain(types: Path) -> Explain:
 
 def tainted() -> Json:
     result = pool()
-    result["spec"]["template"]["spec"]["taints"] = [TAINT]  # type: ignore[index]
+    result["spec"]["template"]["spec"]["taints"] = [TAINT]
     return result
 
 
@@ -172,7 +172,7 @@ def test_a_name_that_is_not_there_is_wrong_input_with_a_hint(explain: Explain, w
 
 def of_shop() -> Json:
     body = pod("web")
-    body["metadata"]["namespace"] = "shop"  # type: ignore[index]
+    body["metadata"]["namespace"] = "shop"
     return body
 
 
@@ -274,7 +274,7 @@ def weighted(name: str, weight: int, capacity_type: str = "", **spec: object) ->
     body = pool(name, weight=weight, **spec)
     if capacity_type:
         requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]}
-        body["spec"]["template"]["spec"]["requirements"] = [requirement]  # type: ignore[index]
+        body["spec"]["template"]["spec"]["requirements"] = [requirement]
     return body
 
 
@@ -315,7 +315,7 @@ def test_a_heavier_pool_whose_limits_the_plan_uses_up_is_named_with_its_reason(
 
 def test_a_heavier_pool_with_a_taint_is_named_and_a_lighter_one_is_not(explain: Explain, written: Written) -> None:
     gpu = weighted("gpu", 90)
-    gpu["spec"]["template"]["spec"]["taints"] = [{"key": "gpu", "effect": "NoSchedule"}]  # type: ignore[index]
+    gpu["spec"]["template"]["spec"]["taints"] = [{"key": "gpu", "effect": "NoSchedule"}]
     page = explain("a", "-f", written("a.json", gpu, weighted("main", 10), weighted("rest", 1), pod("a"))).stdout
     (line,) = [line for line in page.splitlines() if "passed over" in line]
     assert "heavier NodePool gpu (weight 90)" in line

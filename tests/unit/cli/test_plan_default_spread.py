@@ -24,7 +24,7 @@ SERVICE: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "we
 
 
 def workload(kind: str, version: str = "apps/v1") -> Json:
-    selector: Json = LABELS if kind == "ReplicationController" else {"matchLabels": LABELS}  # type: ignore[assignment]
+    selector: Json = LABELS if kind == "ReplicationController" else {"matchLabels": LABELS}
     return {
         "apiVersion": version,
         "kind": kind,

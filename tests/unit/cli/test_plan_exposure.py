@@ -84,7 +84,7 @@ def test_what_an_interruption_costs_decides_between_nodes(tmp_path: Path, writte
     """The offering says how often; the price shown is what is paid."""
     types = tmp_path / "spot.json"
     risky, calm = type_of("risky", 8, 16, 0.35), type_of("calm", 4, 8, 0.18)
-    risky["offerings"][0]["interruptionsPerHour"] = 0.05  # type: ignore[index]
+    risky["offerings"][0]["interruptionsPerHour"] = 0.05
     types.write_text(json.dumps([risky, calm]))
     waiting = tmp_path / "pods.json"
     waiting.write_text(json.dumps(listed(pool(), *(pod(f"p{number}", "1") for number in range(8)))))

@@ -46,7 +46,7 @@ def planned(plan: Plan, file: Path) -> Json:
 
 
 def types_of(loads: Json) -> list[str]:
-    return [claim["cheapest"]["instanceType"] for claim in loads["nodeClaims"]]  # type: ignore[attr-defined]
+    return [claim["cheapest"]["instanceType"] for claim in loads["nodeClaims"]]
 
 
 def test_a_price_of_an_overlay_decides_what_is_launched(plan: Plan, written: Written) -> None:
@@ -54,12 +54,12 @@ def test_a_price_of_an_overlay_decides_what_is_launched(plan: Plan, written: Wri
     assert types_of(planned(plan, written("a.json", *objects))) == ["a.large"]
     loads = planned(plan, written("b.json", *objects, overlay(priceAdjustment="-60%")))
     assert types_of(loads) == ["b.large"]
-    assert loads["cost"]["perHour"] == 0.2  # type: ignore[index]
+    assert loads["cost"]["perHour"] == 0.2
 
 
 def test_capacity_of_an_overlay_takes_pods_that_ask_for_it(plan: Plan, written: Written) -> None:
     asking = pod("a")
-    asking["spec"]["containers"][0]["resources"]["requests"]["example.com/fpga"] = 1  # type: ignore[index]
+    asking["spec"]["containers"][0]["resources"]["requests"]["example.com/fpga"] = 1
     assert types_of(planned(plan, written("a.json", pool(), asking))) == []
     capacity = overlay(capacity={"example.com/fpga": 2})
     assert types_of(planned(plan, written("b.json", pool(), asking, capacity))) == ["b.large"]
@@ -111,7 +111,7 @@ def test_room_for_a_buffer_is_planned(workload: Json, spec: Json, pods: int, pla
     file = written("a.json", pool(), workload, buffer(**spec))
     loads = planned(plan, file)
     assert types_of(loads) == ["a.large"] * 2
-    assert sum(len(claim["pods"]) for claim in loads["nodeClaims"]) == pods  # type: ignore[attr-defined]
+    assert sum(len(claim["pods"]) for claim in loads["nodeClaims"]) == pods
     virtual = spec.get("replicas", 1)
     assert loads["capacityBuffers"] == [
         {"name": "default/room", "existingNodes": 0, "newNodes": virtual, "unschedulable": 0}

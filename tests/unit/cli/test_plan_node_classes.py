@@ -81,7 +81,7 @@ def test_reserved_cpu_makes_the_node_smaller(kubelet: Json, written: Written) ->
 def test_an_eviction_threshold_makes_the_node_smaller(written: Written) -> None:
     kubelet = {"evictionHard": {"memory.available": "60%"}}
     large = pod("a", "1")
-    large["spec"]["containers"][0]["resources"]["requests"]["memory"] = "5Gi"  # type: ignore[index]
+    large["spec"]["containers"][0]["resources"]["requests"]["memory"] = "5Gi"
     assert claims(written, {}, large) == [("m6i.large", 1)]
     assert claims(written, {"kubelet": kubelet}, large) == [("m6i.xlarge", 1)]
 
@@ -89,7 +89,7 @@ def test_an_eviction_threshold_makes_the_node_smaller(written: Written) -> None:
 def test_volumes_of_the_class_decide_about_ephemeral_storage(written: Written) -> None:
     """The usual volume has 20 GiB: a pod of 50 GiB fits on no node until the class has a larger one."""
     large = pod("a", "1")
-    large["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = "50Gi"  # type: ignore[index]
+    large["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = "50Gi"
     volume = [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi", "volumeType": "gp3"}}]
     assert claims(written, {}, large) == []
     assert claims(written, {"blockDeviceMappings": volume}, large) == [("m6i.large", 1)]

@@ -175,7 +175,7 @@ def test_min_values_policy_decides_whether_a_pool_out_of_reach_is_used(plan: Pla
     """SCH-021: the policy is an option of the pass."""
     wanted = [{"key": "example.com/family", "operator": "Exists", "minValues": 3}]
     diverse = pool()
-    diverse["spec"]["template"]["spec"]["requirements"] = wanted  # type: ignore[index]
+    diverse["spec"]["template"]["spec"]["requirements"] = wanted
     file = written("a.json", diverse, pod())
     strict = json.loads(plan("-f", file, "-o", "json").stdout)
     relaxed = json.loads(plan("-f", file, "-o", "json", "--min-values-policy", "BestEffort").stdout)

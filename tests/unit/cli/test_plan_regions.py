@@ -43,7 +43,7 @@ def zonal_pool(*zones: str, name: str = "default") -> Json:
     if zones:
         requirements.append({"key": ZONE, "operator": "In", "values": list(zones)})
     body = pool(name)
-    body["spec"]["template"]["spec"]["requirements"] = requirements  # type: ignore[index]
+    body["spec"]["template"]["spec"]["requirements"] = requirements
     return body
 
 
@@ -61,7 +61,7 @@ def volume_in(zone: str) -> Json:
 def test_zones_of_a_pool_name_the_region(written: Written) -> None:
     """m5.large costs 0.117708 USD in Bahrain: 0.096 times the family's ratio."""
     loads = planned("-f", written("a.json", zonal_pool("me-south-1a", "me-south-1c"), pod()))
-    (claim,) = loads["nodeClaims"]  # type: ignore[misc]
+    (claim,) = loads["nodeClaims"]
     assert claim["cheapest"] == {
         "instanceType": "m5.large", "zone": "me-south-1a", "capacityType": "on-demand", "price": 0.117708, "cpuSurplus": 0,
     }  # fmt: skip
@@ -89,9 +89,9 @@ def test_the_page_states_region_source_and_dates_of_prices(written: Written) -> 
 def test_an_estimated_price_is_marked(written: Written) -> None:
     """The price list of April 2025 does not know m8g; Bahrain sells it."""
     only = zonal_pool("me-south-1a")
-    only["spec"]["template"]["spec"]["requirements"][0]["values"] = ["m8g"]  # type: ignore[index]
+    only["spec"]["template"]["spec"]["requirements"][0]["values"] = ["m8g"]
     file = written("a.json", only, pod())
-    assert planned("-f", file)["prices"]["estimatedTypes"] == ["m8g.medium"]  # type: ignore[index]
+    assert planned("-f", file)["prices"]["estimatedTypes"] == ["m8g.medium"]
     assert "  estimated with the region's median ratio: m8g.medium\n" in run("plan", "-f", file).stdout
 
 
@@ -121,8 +121,8 @@ def test_the_region_comes_from_the_first_that_names_one(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     loads = planned("-f", written("a.json", zonal_pool(), pod(), *objects), *arguments)
-    assert (loads["prices"]["region"], loads["prices"]["regionBasis"]) == (region, basis)  # type: ignore[index]
-    assert {claim["cheapest"]["zone"][:-1] for claim in loads["nodeClaims"]} == {region}  # type: ignore[attr-defined]
+    assert (loads["prices"]["region"], loads["prices"]["regionBasis"]) == (region, basis)
+    assert {claim["cheapest"]["zone"][:-1] for claim in loads["nodeClaims"]} == {region}
 
 
 def test_a_region_that_nothing_names_is_called_assumed(written: Written) -> None:

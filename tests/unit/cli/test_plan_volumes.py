@@ -116,9 +116,9 @@ def test_a_claim_that_names_no_class_is_of_the_default_class(tmp_path: Path, spe
 
 def test_of_several_default_classes_the_newest_counts(tmp_path: Path) -> None:
     young = storage_class("young", "z1", {DEFAULT: "true"})
-    young["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"  # type: ignore[index]
+    young["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
     old = storage_class("old", "z2", {"storageclass.beta.kubernetes.io/is-default-class": "true"})
-    old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"  # type: ignore[index]
+    old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     (claim,) = read(tmp_path, pvc(), old, young, storage_class("no", "z3", {DEFAULT: "false"})).volume_claims
     assert claim.spec.storage_class_name == "young"
 
@@ -126,7 +126,7 @@ def test_of_several_default_classes_the_newest_counts(tmp_path: Path) -> None:
 async def test_a_running_cluster_is_asked_for_the_same() -> None:
     server = MemoryServer(SystemClock())
     (claim, *rest) = BOUND
-    metadata = {**claim["metadata"], "namespace": "default"}  # type: ignore[dict-item]
+    metadata = {**claim["metadata"], "namespace": "default"}
     server.load_objects([{**claim, "metadata": metadata}, *rest, storage_class("fast", "z2")])
     cluster_objects = await list_plan_objects(MemoryKube(server))
     kinds = (

@@ -128,7 +128,7 @@ def test_jobs_that_do_not_run_get_no_pods(
 
 
 def test_pods_that_are_there_count_and_new_ones_belong_to_their_replica_set(plan: Plan, written: Written) -> None:
-    running = [owned("web-abc-x", "web-abc", spec={**pod()["spec"], "nodeName": "n"}), owned("web-abc-y", "web-abc")]  # type: ignore[dict-item]
+    running = [owned("web-abc-x", "web-abc", spec={**pod()["spec"], "nodeName": "n"}), owned("web-abc-y", "web-abc")]
     finished = owned("web-abc-z", "web-abc", status={"phase": "Failed"})
     replica_set = workload("ReplicaSet", 3, "web-abc")
     replica_set["metadata"] = {
@@ -285,7 +285,7 @@ def test_limit_ranges_count_for_daemon_sets(plan: Plan, written: Written) -> Non
         "metadata": {"name": "agent"},
         "spec": {"selector": {"matchLabels": LABELS}, "template": {"spec": {"containers": [{"name": "a"}]}}},
     }
-    agent["spec"]["template"]["metadata"] = {"labels": LABELS}  # type: ignore[index]
+    agent["spec"]["template"]["metadata"] = {"labels": LABELS}
     file = written("a.json", pool(), agent, pod("web", "2"), limit_range(defaultRequest={"cpu": "500m"}))
     assert cpu_of_claims(plan, file) == ["2500m"]
 
@@ -344,7 +344,7 @@ async def test_of_a_running_cluster_the_most_replicas_add_pods_to_those_there() 
     server = MemoryServer(SystemClock())
     there = {**owned("web-abc-x", "web-abc"), "status": {"phase": "Running"}}
     server.load_objects(
-        {**body, "metadata": {**body["metadata"], "namespace": "default"}}  # type: ignore[dict-item]
+        {**body, "metadata": {**body["metadata"], "namespace": "default"}}
         for body in (workload("Deployment", 1), autoscaler(1, 3), there)
     )
     objects = await list_plan_objects(MemoryKube(server), EXPANDED_KINDS)

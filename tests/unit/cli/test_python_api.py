@@ -73,7 +73,7 @@ def test_the_fields_of_a_plan_are_those_of_its_document(shop: karpenter.LoadedOb
     assert {pod.pod for pod in result.unschedulable} == {"shop/monolith", "shop/training"}
     assert all(pod.reasons and pod.nearest_fit for pod in result.unschedulable)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        result.seconds = 0.0  # type: ignore[misc]
+        result.seconds = 0.0
 
 
 def test_a_plan_says_which_pods_wait_for_others_that_are_being_deleted() -> None:
@@ -138,7 +138,7 @@ def test_settings_count_as_those_of_the_command() -> None:
         (
             lambda: karpenter.plan(karpenter.load(SHOP), "best"),
             "no packing 'best'; expected one of cheapest, classic, fewest-pods",
-        ),  # type: ignore[arg-type]
+        ),
     ],
 )
 def test_wrong_input_raises_one_line_that_says_what_to_mend(call: Callable[[], object], message: str) -> None:
@@ -171,7 +171,7 @@ def test_the_package_has_the_names_of_the_interface_and_imports_them_on_first_us
     assert set(karpenter.__all__) == set(python_api.__all__)
     assert all(getattr(karpenter, name) is getattr(python_api, name) for name in karpenter.__all__)
     with pytest.raises(AttributeError, match="no attribute 'plans'"):
-        karpenter.plans  # type: ignore[attr-defined]  # noqa: B018
+        karpenter.plans  # noqa: B018
     script = "import sys, karpenter; print(*(name for name in sys.modules if name.startswith('karpenter')))"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert sorted(loaded) == ["karpenter", "karpenter.version"]
@@ -202,4 +202,4 @@ def test_the_code_on_the_page_of_the_interface_runs(monkeypatch: pytest.MonkeyPa
     names: dict[str, object] = {}
     exec(compile(code, "python-api.md", "exec"), names)
     assert isinstance(names["result"], karpenter.Plan)
-    assert len(names["rows"]) == 2  # type: ignore[arg-type]
+    assert len(names["rows"]) == 2

@@ -147,9 +147,9 @@ async def test_a_key_writes_the_screen_as_svg_or_says_why_not(tmp_path: Path) ->
         )
         app = TopApp(setup)
         async with app.run_test(size=(80, 24)) as pilot:
-            await until(lambda app=app: app.is_complete, pilot)  # type: ignore[misc]
+            await until(lambda app=app: app.is_complete, pilot)
             await pilot.press("p")
-            await until(lambda app=app: bool(app._notifications), pilot)  # type: ignore[misc]
+            await until(lambda app=app: bool(app._notifications), pilot)
             (said,) = (notification.message for notification in app._notifications)
             if folder.exists():
                 (picture,) = folder.glob("*.svg")
@@ -174,7 +174,7 @@ async def test_the_cursor_stays_on_its_node_when_others_come() -> None:
 
 async def test_markup_in_names_is_text() -> None:
     """Names and messages come from other people's objects: they neither style the screen nor break it."""
-    evil = replaced(CLUSTER[-1], metadata=replaced(CLUSTER[-1].metadata, name="[red]x[/]"))  # type: ignore[arg-type, union-attr]
+    evil = replaced(CLUSTER[-1], metadata=replaced(CLUSTER[-1].metadata, name="[red]x[/]"))
     given = console_input(*CLUSTER[:-1], evil, events=[event("Bad", "NodeClaim", "[/b]", "[@click=app.quit]x[/]")])
     app = viewer(RecordedSource("[/nothing]", given))
     async with app.run_test(size=(120, 30)) as pilot:

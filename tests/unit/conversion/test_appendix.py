@@ -119,7 +119,7 @@ def test_requirements_given_twice_are_joined() -> None:
     """API-A21, API-829."""
     result = converted("a21-provisioner-with-requirements-twice")
     spec = spec_of(result.stdout)
-    template = spec["template"]["spec"]  # type: ignore[index]
+    template = spec["template"]["spec"]
     assert [requirement["key"].rpartition("/")[2] for requirement in template["requirements"]] == [
         *("instance-category", "instance-generation", "instance-hypervisor", "os", "arch", "capacity-type", "zone")
     ]
@@ -131,7 +131,7 @@ def test_requirements_given_twice_are_joined() -> None:
 def test_defects_of_an_early_provisioner_are_repaired() -> None:
     """API-A30, API-808, API-826, API-827."""
     result = converted("a30-provisioner-with-inline-provider", "--cluster-name", "demo")
-    template = spec_of(result.stdout)["template"]["spec"]  # type: ignore[index]
+    template = spec_of(result.stdout)["template"]["spec"]
     assert [(requirement["key"], requirement["operator"]) for requirement in template["requirements"]] == [
         ("node.kubernetes.io/instance-type", "In"),
         ("topology.kubernetes.io/zone", "In"),
@@ -212,7 +212,7 @@ def test_a_list_of_instance_types_is_kept_and_one_of_them_is_launched(tmp_path: 
     old = FRAGMENT.format(version="karpenter.sh/v1beta1", reference="{name: default}")
     output = run("convert", "-f", "-", stdin=old).stdout
     template = spec_of(output)["template"]
-    (kept, _) = template["spec"]["requirements"]  # type: ignore[index,call-overload]
+    (kept, _) = template["spec"]["requirements"]
     assert kept["values"] == ["r6g.xlarge", "m6i.xlarge", "m6g.xlarge"]
     simulated = "{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}"
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: web}]}\n"

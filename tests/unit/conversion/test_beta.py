@@ -18,7 +18,7 @@ def test_template_limits_and_weight_stay() -> None:
         "resources": {},
     }
     content = beta_pool(template, {"limits": {"cpu": 10}, "weight": 7})
-    content["spec"]["template"]["metadata"] = {"labels": {"team": "shop"}, "annotations": {"a": "b"}}  # type: ignore[index]
+    content["spec"]["template"]["metadata"] = {"labels": {"team": "shop"}, "annotations": {"a": "b"}}
     content["status"] = {"resources": {}}
     converted = convert(content)
     assert converted.only["spec"] == {

@@ -74,7 +74,7 @@ def as_version(obj: Json, version: str) -> Json:
 
 
 def spec_of(obj: Json) -> Json:
-    return obj["spec"]  # type: ignore[return-value]
+    return obj["spec"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_never_stays_never_without_utilization() -> None:
 def test_a_kubelet_configuration_is_kept_in_an_annotation_of_the_pool() -> None:
     """API-735, API-A03"""
     made = as_version(stored("NodePool", "v1beta1", _BETA_POOL), "v1")
-    annotations: dict[str, str] = made["metadata"]["annotations"]  # type: ignore[index]
+    annotations: dict[str, str] = made["metadata"]["annotations"]
     assert json.loads(annotations["compatibility.karpenter.sh/v1beta1-kubelet-conversion"]) == {"maxPods": 30}
     assert "1hr" in annotations[WARNINGS_ANNOTATION]
 

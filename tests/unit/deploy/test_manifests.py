@@ -40,7 +40,7 @@ class Grant(NamedTuple):
 
 
 def named(manifest: Json) -> str:
-    return f"{manifest['kind']}-{manifest['metadata']['name']}"  # type: ignore[index]
+    return f"{manifest['kind']}-{manifest['metadata']['name']}"
 
 
 def the(kind: str) -> Json:
@@ -51,7 +51,7 @@ def the(kind: str) -> Json:
 def core_roles() -> list[Json]:
     """Roles of the controller that every provider has."""
     names = ("karpenter", "karpenter-core")
-    return [role for role in deployed.rights("aws") if "rules" in role and role["metadata"]["name"] in names]  # type: ignore[index]
+    return [role for role in deployed.rights("aws") if "rules" in role and role["metadata"]["name"] in names]
 
 
 def test_the_kinds_installed_are_those_the_program_knows() -> None:
@@ -71,7 +71,7 @@ def test_a_kustomization_names_everything_beside_it_and_nothing_that_is_missing(
 
 @pytest.mark.parametrize("manifest", OBJECTS, ids=named)
 def test_every_object_is_labelled_as_ours(manifest: Json) -> None:
-    labels = manifest["metadata"]["labels"]  # type: ignore[index]
+    labels = manifest["metadata"]["labels"]
     assert labels["app.kubernetes.io/name"] == labels["app.kubernetes.io/instance"] == "karpenter"
 
 
@@ -117,19 +117,19 @@ def test_device_claims_may_only_be_read() -> None:
 
 def test_whatever_selects_the_pods_selects_them_alike() -> None:
     """OPS-627, OPS-628, OPS-650, OPS-654"""
-    deployment: Json = the("Deployment")["spec"]  # type: ignore[assignment]
-    pod: Json = deployment["template"]["spec"]  # type: ignore[index]
+    deployment: Json = the("Deployment")["spec"]
+    pod: Json = deployment["template"]["spec"]
     selectors = [
-        deployment["selector"]["matchLabels"],  # type: ignore[index]
-        the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],  # type: ignore[index]
-        the("Service")["spec"]["selector"],  # type: ignore[index]
+        deployment["selector"]["matchLabels"],
+        the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        the("Service")["spec"]["selector"],
         *(
             term["labelSelector"]["matchLabels"]
-            for term in pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]  # type: ignore[index]
+            for term in pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         ),
-        *(term["labelSelector"]["matchLabels"] for term in pod["topologySpreadConstraints"]),  # type: ignore[attr-defined]
+        *(term["labelSelector"]["matchLabels"] for term in pod["topologySpreadConstraints"]),
     ]
-    assert selectors == [deployment["template"]["metadata"]["labels"]] * 5  # type: ignore[index]
+    assert selectors == [deployment["template"]["metadata"]["labels"]] * 5
 
 
 def test_the_container_has_the_name_that_users_read_logs_of() -> None:
@@ -157,15 +157,15 @@ def test_the_program_accepts_the_arguments_of_its_container() -> None:
 def test_the_ports_are_those_in_the_programs_arguments() -> None:
     """OPS-650"""
     environment = deployed.environment()
-    ports = {port["name"]: str(port["containerPort"]) for port in deployed.container()["ports"]}  # type: ignore[attr-defined]
+    ports = {port["name"]: str(port["containerPort"]) for port in deployed.container()["ports"]}
     assert ports == {
         "http-metrics": environment["METRICS_PORT"],
         "http": environment["HEALTH_PROBE_PORT"],
         "https-webhook": environment["WEBHOOK_PORT"],
     }
-    served = [port["targetPort"] for port in the("Service")["spec"]["ports"]]  # type: ignore[index]
+    served = [port["targetPort"] for port in the("Service")["spec"]["ports"]]
     assert served == ["http-metrics", "https-webhook"]
-    assert environment["KARPENTER_SERVICE"] == the("Service")["metadata"]["name"]  # type: ignore[index]
+    assert environment["KARPENTER_SERVICE"] == the("Service")["metadata"]["name"]
 
 
 def test_only_the_lease_of_the_leader_may_be_changed() -> None:
@@ -179,7 +179,7 @@ def test_probes_ask_where_the_program_answers() -> None:
     """OPS-651"""
     container = deployed.container()
     probes = {name: container[name] for name in ("livenessProbe", "readinessProbe")}
-    assert {name: probe["httpGet"] for name, probe in probes.items()} == {  # type: ignore[index]
+    assert {name: probe["httpGet"] for name, probe in probes.items()} == {
         "livenessProbe": {"path": "/healthz", "port": "http"},
         "readinessProbe": {"path": "/readyz", "port": "http"},
     }
@@ -187,7 +187,7 @@ def test_probes_ask_where_the_program_answers() -> None:
 
 def test_the_image_runs_as_the_user_the_pod_demands() -> None:
     """OPS-652"""
-    context: Json = deployed.container()["securityContext"]  # type: ignore[assignment]
+    context: Json = deployed.container()["securityContext"]
     assert f"USER {context['runAsUser']}:{context['runAsGroup']}\n" in (DEPLOY / "Dockerfile").read_text()
 
 
@@ -252,13 +252,13 @@ def _roles() -> list[Json]:
 
 
 def _rules(role: Json) -> list[dict[str, list[str]]]:
-    return role["rules"]  # type: ignore[return-value]
+    return role["rules"]
 
 
 def test_the_only_secret_that_may_be_read_is_the_webhooks_certificate() -> None:
     """API-851"""
     roles = [role for role in _roles() if any("secrets" in rule["resources"] for rule in _rules(role))]
-    assert {(role["kind"], role["metadata"]["namespace"]) for role in roles} == {("Role", "kube-system")}  # type: ignore[index]
+    assert {(role["kind"], role["metadata"]["namespace"]) for role in roles} == {("Role", "kube-system")}
     for named, creating in map(_rules, roles):
         assert (named["resourceNames"], named["verbs"]) == (["karpenter-cert"], ["get", "patch"])
         assert creating["verbs"] == ["create"]
@@ -307,7 +307,7 @@ def granted() -> set[Grant]:
 
 
 def _title(role: Json) -> str:
-    metadata: Json = role["metadata"]  # type: ignore[assignment]
+    metadata: Json = role["metadata"]
     where = f" in `{metadata['namespace']}`" if "namespace" in metadata else ""
     return f"{role['kind']} `{metadata['name']}`{where}"
 

@@ -29,7 +29,7 @@ _COSTLY = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "90"}}
 
 
 def _full(name: str, of: str = "x", *cpus: float, **fields: object) -> list[Wire]:
-    return running(name, of, *(cpus or (2, 2)), **fields)  # type: ignore[arg-type]
+    return running(name, of, *(cpus or (2, 2)), **fields)
 
 
 def _cluster(*nodes: list[Wire]) -> ClusterSnapshot:

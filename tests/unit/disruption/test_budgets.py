@@ -19,7 +19,7 @@ EMPTY = DisruptionReason.EMPTY
 
 
 def empties(number: int, prefix: str = "e", **fields: object) -> list[object]:
-    return [running(f"{prefix}{n}", **fields) for n in range(number)]  # type: ignore[arg-type]
+    return [running(f"{prefix}{n}", **fields) for n in range(number)]
 
 
 @pytest.mark.parametrize(("nodes", "goes"), [("30%", 3), ("100%", 10), ("5%", 1)])

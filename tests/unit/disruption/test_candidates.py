@@ -66,7 +66,7 @@ def test_a_node_that_lost_the_label_of_its_pool_is_no_candidate() -> None:
     """DIS-S028, DIS-077: the reason names the label."""
     host, behind = running("n")
     bare = {key: value for key, value in host.metadata.labels.items() if key != labels.NODE_POOL}  # type: ignore[attr-defined]
-    unlabelled = replaced(host, metadata=replaced(metadata_of(host), labels=bare))  # type: ignore[attr-defined]
+    unlabelled = replaced(host, metadata=replaced(metadata_of(host), labels=bare))
     assert "(label=karpenter.sh/nodepool)" in verdict("n", pool(), unlabelled, behind)
 
 
@@ -86,7 +86,7 @@ def test_without_knowing_how_it_was_launched_a_node_is_not_consolidated_but_repl
     """DIS-S031, DIS-S032, DIS-087, DIS-103, DIS-104: a missing label bars consolidation, not drift."""
     host, behind, *pods = running("n", "m", 1)
     bare = {own: value for own, value in host.metadata.labels.items() if own != key}  # type: ignore[attr-defined]
-    host = replaced(host, metadata=replaced(metadata_of(host), labels=bare))  # type: ignore[attr-defined]
+    host = replaced(host, metadata=replaced(metadata_of(host), labels=bare))
     cluster = [pool(), host, behind, pods, running("other", "m", 1)]
     assert why(decide(cluster), "n") == f'Node does not have label "{key}"'
     assert verdict("n", cluster, reason=DRIFT) == ""
@@ -191,7 +191,7 @@ def test_a_budget_may_yield_to_pods_that_are_not_ready(ready: str, blocks: bool)
 def test_a_pdb_counts_in_its_own_namespace_only() -> None:
     """DIS-S047, DIS-083: an empty selector matches all pods of its own namespace."""
     elsewhere = shut()
-    elsewhere = replaced(elsewhere, metadata=replaced(elsewhere.metadata, namespace="other"))  # type: ignore[arg-type,attr-defined]
+    elsewhere = replaced(elsewhere, metadata=replaced(elsewhere.metadata, namespace="other"))  # type: ignore[attr-defined]
     assert verdict("n", pool(), running("n", "m", 1), elsewhere) == ""
 
 

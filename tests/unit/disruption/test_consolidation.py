@@ -181,7 +181,7 @@ def test_preferences_count_unless_the_settings_say_otherwise(policy: PreferenceP
 def test_spot_nodes_may_always_be_deleted() -> None:
     """DIS-S122"""
     spot = {"capacity_type": "spot"}
-    solution = decide(pool(requirements=[ANY]), running("a", "m", 1, **spot), running("b", "m", 3, **spot))  # type: ignore[arg-type]
+    solution = decide(pool(requirements=[ANY]), running("a", "m", 1, **spot), running("b", "m", 3, **spot))
     assert gone(solution) == ["a"]
 
 
@@ -252,7 +252,7 @@ def one(price: float, *offerings: object, capacity_type: str = "on-demand") -> d
     """A node at this price with one small pod, and another type for it with these offerings."""
     return {
         "objects": [running("a", "m", 1, capacity_type=capacity_type)],
-        "types": (kind("m", 4, [offering(capacity_type, "z1", price)]), kind("x", 2, offerings)),  # type: ignore[arg-type]
+        "types": (kind("m", 4, [offering(capacity_type, "z1", price)]), kind("x", 2, offerings)),
     }
 
 
@@ -279,7 +279,7 @@ def test_a_replacement_is_cheaper_however_it_is_launched(
     OPS-240: the most expensive offering of the first capacity type that is compatible.
     """
     case = one(price, *offerings)
-    solution = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])  # type: ignore[arg-type]
+    solution = decide(pool(requirements=[requirement]), case["objects"], types=case["types"])
     assert bool(solution.commands) is replaces
     for command in solution.commands:
         asked = {requirement.key: requirement.values for requirement in command.replacements[0].claim.spec.requirements}
@@ -320,7 +320,7 @@ def spot_case(cheaper: int, *requirements: object, options: DisruptionOptions = 
     return decide(
         pool(requirements=[ANY, *requirements]),
         running("a", "m", 1, capacity_type="spot"),
-        types=spot_types(cheaper),  # type: ignore[arg-type]
+        types=spot_types(cheaper),
         options=options,
     )
 
@@ -328,16 +328,16 @@ def spot_case(cheaper: int, *requirements: object, options: DisruptionOptions = 
 def test_spot_is_not_replaced_by_spot_unless_that_is_switched_on() -> None:
     """DIS-S138, DIS-180: the feature gate decides."""
     actual = spot_case(30, options=DisruptionOptions())
-    assert gone(actual) == []  # type: ignore[arg-type]
-    assert "SpotToSpotConsolidation is disabled" in why(actual, "a")  # type: ignore[arg-type]
+    assert gone(actual) == []
+    assert "SpotToSpotConsolidation is disabled" in why(actual, "a")
 
 
 def test_one_spot_node_is_replaced_only_where_many_types_are_cheaper() -> None:
     """DIS-S139, DIS-027, DIS-203: fifteen cheaper types are needed."""
     actual = spot_case(14)
-    assert gone(actual) == []  # type: ignore[arg-type]
-    assert "requires 15 cheaper instance type options" in why(actual, "a")  # type: ignore[arg-type]
-    assert why(actual, "a").endswith("got 14")  # type: ignore[arg-type]
+    assert gone(actual) == []
+    assert "requires 15 cheaper instance type options" in why(actual, "a")
+    assert why(actual, "a").endswith("got 14")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class _Controller:
 
         def counted(*args: object, **named: object) -> object:
             self.searches += 1
-            return simulate(*args, **named)  # type: ignore[arg-type]
+            return simulate(*args, **named)
 
         monkeypatch.setattr(disruption_decision, "simulate", counted)
 

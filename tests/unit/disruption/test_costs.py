@@ -65,7 +65,7 @@ def _node_with(*pods: Pod) -> StateNode:
 
 def price(kind_name: str, types: object = KINDS, zone: str = "z1") -> float | None:
     wires = flatten([pool(), running("n", kind_name, zone=zone)])
-    return NodePrices(indexes(wires, types)).price_per_hour(snapshot(wires).nodes[0])  # type: ignore[arg-type]
+    return NodePrices(indexes(wires, types)).price_per_hour(snapshot(wires).nodes[0])
 
 
 def test_a_node_costs_what_its_offering_costs() -> None:

@@ -146,11 +146,11 @@ def fixed(replicas: int, budget: str, **spec: object) -> NodePool:
     made = node_pool("np", [wanted(labels.CAPACITY_TYPE, "In", "on-demand")], replicas=replicas, **spec)
     return replaced(
         made, spec=replaced(made.spec, disruption=replaced(made.spec.disruption, budgets=(Budget(nodes=budget),)))
-    )  # type: ignore[return-value, arg-type]
+    )
 
 
 def five(**fields: object) -> list[object]:
-    return [running(f"n{n}", "m", 1, conditions=drifted(), **fields) for n in range(5)]  # type: ignore[arg-type]
+    return [running(f"n{n}", "m", 1, conditions=drifted(), **fields) for n in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_a_node_of_a_static_pool_may_ask_to_stay() -> None:
 
 def launched_claim(own: dict[str, str] | None = None, age: timedelta = timedelta(0), **fields: object) -> NodeClaim:
     labelled = {labels.INSTANCE_TYPE: "m", labels.CAPACITY_TYPE: "on-demand", labels.ZONE: "z1", **(own or {})}
-    made = claim("c", {"cpu": 4}, labels=labelled, conditions=LAUNCHED, **fields)  # type: ignore[arg-type]
-    return replaced(made, metadata=replaced(made.metadata, creation_timestamp=NOW - age))  # type: ignore[return-value]
+    made = claim("c", {"cpu": 4}, labels=labelled, conditions=LAUNCHED, **fields)
+    return replaced(made, metadata=replaced(made.metadata, creation_timestamp=NOW - age))
 
 
 def reason(nodeclaim: NodeClaim, asked: NodePool, of_provider: str = "") -> str:
@@ -223,7 +223,7 @@ def test_a_claim_has_drifted_when_its_labels_break_a_requirement(
 
 
 def stamped(obj: object, of: NodePool, version: str = nodepool_hash.NODE_POOL_HASH_VERSION) -> object:
-    wire = with_annotation(obj, labels.NODE_POOL_HASH, nodepool_hash.node_pool_hash(of))  # type: ignore[arg-type]
+    wire = with_annotation(obj, labels.NODE_POOL_HASH, nodepool_hash.node_pool_hash(of))
     return with_annotation(wire, labels.NODE_POOL_HASH_VERSION, version)
 
 
@@ -243,30 +243,30 @@ TEMPLATE = {"expire_after": "720h"}
 def test_a_claim_has_drifted_when_the_template_was_changed(changed: NodePool) -> None:
     """DIS-S246"""
     old = stamped(launched_claim(), node_pool())
-    assert reason(old, stamped(changed, changed)) == "NodePoolDrifted"  # type: ignore[arg-type]
+    assert reason(old, stamped(changed, changed)) == "NodePoolDrifted"
 
 
 def test_what_concerns_the_pool_alone_is_no_drift() -> None:
     """DIS-S247"""
     changed = replaced(pool("np", consolidate_after="1h"), spec=replaced(pool().spec, weight=10, limits={"cpu": "1"}))
     old = stamped(launched_claim(), pool())
-    assert reason(old, stamped(changed, changed)) == ""  # type: ignore[arg-type]
+    assert reason(old, stamped(changed, changed)) == ""
 
 
 def test_hashes_of_different_versions_say_nothing() -> None:
     """DIS-S248"""
     changed = node_pool(labels={"x": "y"})
     old = stamped(launched_claim(), node_pool(), "v0")
-    assert reason(old, stamped(changed, changed)) == ""  # type: ignore[arg-type]
-    assert reason(launched_claim(), stamped(changed, changed)) == ""  # type: ignore[arg-type]
-    assert reason(stamped(launched_claim(), node_pool()), changed) == ""  # type: ignore[arg-type]
+    assert reason(old, stamped(changed, changed)) == ""
+    assert reason(launched_claim(), stamped(changed, changed)) == ""
+    assert reason(stamped(launched_claim(), node_pool()), changed) == ""
 
 
 def test_what_the_pool_says_counts_before_what_the_cloud_says() -> None:
     """DIS-S249"""
     changed = node_pool(labels={"x": "y"})
     old = stamped(launched_claim(), node_pool())
-    assert reason(old, stamped(changed, changed), "AMIDrift") == "NodePoolDrifted"  # type: ignore[arg-type]
+    assert reason(old, stamped(changed, changed), "AMIDrift") == "NodePoolDrifted"
     assert reason(launched_claim(), node_pool(), "AMIDrift") == "AMIDrift"
 
 

@@ -118,7 +118,7 @@ def _apart(host: str, **fields: object) -> list[object]:
     term = PodAffinityTerm(topology_key=labels.HOSTNAME, label_selector=LabelSelector(match_labels={"app": "w"}))
     metadata = {"labels": {"app": "w"}, "owner_references": (owner("ReplicaSet", "w"),)}
     return [
-        *running(host, "l", **fields),  # type: ignore[arg-type]
+        *running(host, "l", **fields),
         pod(f"w-{host}", {"cpu": "1500m"}, meta=metadata, node_name=host, affinity=pod_anti_affinity_to(term)),
     ]
 

@@ -248,7 +248,7 @@ async def test_repair_that_is_on_by_default_does_not_refuse_a_provider_without_p
         line = cluster.lines("node repair is off: the cloud provider defines no repair policies")[-1]
         assert line["level"] == level, given
         await cluster.stop()
-    cluster.cloud.repair_policies = lambda: POLICIES[1:]  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: POLICIES[1:]
     with pytest.raises(InvalidRepairPolicies, match="exactly one policy must have no reason pattern"):
         await cluster.start(Settings())
 

@@ -54,7 +54,7 @@ def fabric(count: int, zone: str = "", **fields: object) -> ResourceSlice:
     """A pool of devices that the nodes of a zone reach, or all nodes."""
     reached: dict[str, object] = {"node_selector": in_zone(zone)} if zone else {"all_nodes": True}
     name = zone or "fabric"
-    return published(name, slice_spec(*(device(f"d{at}", **fields) for at in range(count)), pool=name, **reached))  # type: ignore[arg-type]
+    return published(name, slice_spec(*(device(f"d{at}", **fields) for at in range(count)), pool=name, **reached))
 
 
 def held(

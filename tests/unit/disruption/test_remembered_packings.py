@@ -37,7 +37,7 @@ def test_a_node_that_loses_pods_of_one_kind_is_replaced_by_what_the_others_need(
     memory, types = DisruptionMemory(), indexes([pool()], KINDS)
     replacements = []
     for count in (3, 2, 1, 4, 3):
-        wires: list[Wire] = [pool(), *running("a", "l"), *pods_of("a", [1] * count)]  # type: ignore[operator]
+        wires: list[Wire] = [pool(), *running("a", "l"), *pods_of("a", [1] * count)]
         problem = DisruptionProblem(snapshot(wires), QUIET)
         solution = decide_disruption(problem, types, memory)
         expected = disruption_solution_bytes(problem, decide_disruption(problem, types))

@@ -72,13 +72,13 @@ def rebooting(objects: Sequence[Wire], status: str = "True", minutes: float = 1)
 
 def healthy(count: int = 4, **fields: object) -> list[list[Wire]]:
     """Nodes full of pods that are not consolidated."""
-    return [running(f"h{number}", "m", 4, conditions=(), **fields) for number in range(count)]  # type: ignore[arg-type]
+    return [running(f"h{number}", "m", 4, conditions=(), **fields) for number in range(count)]
 
 
 def repaired(
     *objects: object, circumstances: object = QUIET, options: DisruptionOptions = REPAIRING
 ) -> DisruptionSolution:
-    return decide(*objects, circumstances=circumstances, options=options)  # type: ignore[arg-type]
+    return decide(*objects, circumstances=circumstances, options=options)
 
 
 def test_one_of_five_is_replaced_first() -> None:

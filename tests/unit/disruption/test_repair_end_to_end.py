@@ -200,7 +200,7 @@ async def test_a_static_pool_at_its_limit_lets_the_node_go_before_it_is_refilled
 ) -> None:
     """K15-613, K15-614: never more than its limit of nodes, and in the end as many as before."""
     gates = "NodeRepair=true,StaticCapacity=true,TerminateFirstDrift=true,TerminateFirstRepair=true"
-    cluster.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: POLICIES
     await cluster.node_class()
     open_budget = Disruption(consolidate_after="Never", budgets=(Budget(nodes="100%"),))
     await cluster.pool(disruption=open_budget, replicas=5, limits={"nodes": "5"})
@@ -315,7 +315,7 @@ async def test_types_that_cannot_be_read_stop_the_drift_of_their_pool_only(clust
             raise ProviderError("no instance types")
         return await read(pool)
 
-    cluster.cloud.instance_types = refusing  # type: ignore[method-assign]
+    cluster.cloud.instance_types = refusing
     for name in ("a", "b"):
         template = {"template": {"metadata": {"labels": {"team": "a"}}}}
         await cluster.kube.patch(kinds.NODE_POOL, name, {"spec": template})
@@ -328,7 +328,7 @@ async def test_types_that_cannot_be_read_stop_the_drift_of_their_pool_only(clust
 async def test_policies_are_read_once_at_the_start(cluster: VirtualCluster) -> None:
     """K15-511: what the provider would say later changes nothing."""
     await start_with_nodes(cluster)
-    cluster.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", MINUTE),)  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", MINUTE),)
     await cluster.set_ready("n0", "False")
     await asyncio.sleep(29 * 60)
     assert len(await _names(cluster)) == 5
@@ -349,7 +349,7 @@ async def test_a_pass_that_started_a_command_is_followed_by_another_at_once(clus
         passes.append((cluster.elapsed, started))
         return started
 
-    controller.reconcile = noted  # type: ignore[method-assign]
+    controller.reconcile = noted
     await _break(cluster, "n0")
     await until(lambda: _has_six(cluster), 700)
     await asyncio.sleep(30)

@@ -32,7 +32,7 @@ class RecordingNominator(DisabledNominator):
 
 
 def owned(name: str, by: str = "rs", **fields: object) -> Pod:
-    return pod(name, meta={"owner_references": (owner("ReplicaSet", by),)}, **fields)  # type: ignore[arg-type]
+    return pod(name, meta={"owner_references": (owner("ReplicaSet", by),)}, **fields)
 
 
 class NominationCase:

@@ -28,7 +28,7 @@ NAMES = ("a", "b", "c")
 def three_nodes(**fields: object) -> ClusterSnapshot:
     parts = [node_and_claim(name, {"cpu": "4"}) for name in NAMES]
     running = [pod(f"p-{name}", {"cpu": "1"}, node_name=name) for name in NAMES]
-    return snapshot(node_pool(**fields), *parts, *running)  # type: ignore[arg-type]
+    return snapshot(node_pool(**fields), *parts, *running)
 
 
 def candidates(seen: ClusterSnapshot, *names: str) -> tuple[Candidate, ...]:

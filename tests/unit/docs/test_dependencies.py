@@ -41,7 +41,7 @@ def declared_distributions() -> set[str]:
         *project["dependencies"],
         *(name for extra in project.get("optional-dependencies", {}).values() for name in extra),
     ]
-    return {normalised(re.match(r"[\w.-]+", name)[0]) for name in names}  # type: ignore[index]
+    return {normalised(re.match(r"[\w.-]+", name)[0]) for name in names}
 
 
 def test_every_import_is_declared_and_every_declaration_imported() -> None:

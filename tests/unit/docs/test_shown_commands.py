@@ -196,7 +196,7 @@ def _member_names(shape: Shape | None, depth: int = 6) -> Iterator[str]:
             yield name
             yield from _member_names(member, depth - 1)
     elif shape is not None and shape.type_name == "list" and depth:
-        yield from _member_names(shape.member, depth - 1)  # type: ignore[attr-defined]
+        yield from _member_names(shape.member, depth - 1)
 
 
 def test_an_option_that_does_not_exist_is_found() -> None:

@@ -38,7 +38,7 @@ def new_claim(name: str) -> NodeClaim:
 
 def entry(**fields: object) -> JournalEntry:
     values = {"replacements": ("claim-r",), "pods": 2, "saving_per_hour": 1.0, **fields}
-    return JournalEntry("cmd", NOW, "Underutilized", "replace", "single", ("np",), (("n", "claim-n"),), **values)  # type: ignore[arg-type]
+    return JournalEntry("cmd", NOW, "Underutilized", "replace", "single", ("np",), (("n", "claim-n"),), **values)
 
 
 def test_a_disruption_keeps_what_its_nodes_were_after_they_are_gone() -> None:

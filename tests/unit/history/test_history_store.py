@@ -43,7 +43,7 @@ def store(tmp_path: Path, bounds: HistoryBounds = BOUNDS) -> HistoryStore:
 def decision(name: str = "d", **fields: object) -> DecisionRecord:
     node = NodeFacts("n", "np", "m", "z1", "spot", 1.5, 3, 0.25)
     values = {"saving_per_hour": 0.5, "before": (node,), "after": (NodeFacts("r"),), **fields}
-    return DecisionRecord(name, NOW, "disruption", "Underutilized", "-1 node", "under way", **values)  # type: ignore[arg-type]
+    return DecisionRecord(name, NOW, "disruption", "Underutilized", "-1 node", "under way", **values)
 
 
 def sample(at: float = 0, parts: int = 1) -> ClusterSample:

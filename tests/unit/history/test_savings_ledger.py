@@ -53,7 +53,7 @@ def decision(**fields: object) -> DecisionRecord:
         "after": (NodeFacts("n2", price_per_hour=2.0),),
         **fields,
     }
-    return DecisionRecord(**values)  # type: ignore[arg-type]
+    return DecisionRecord(**values)
 
 
 def ledger(*samples: ClusterSample, parts: tuple[SpendingPart, ...] = (), **fields: object) -> SavingsLedger:

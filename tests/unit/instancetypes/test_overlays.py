@@ -25,7 +25,7 @@ TYPES = (CHEAP, DEAR)
 
 
 def req(key: str, operator: str, *values: str) -> OverlayRequirement:
-    return OverlayRequirement(key=key, operator=operator, values=values)  # type: ignore[arg-type]
+    return OverlayRequirement(key=key, operator=operator, values=values)
 
 
 def overlay(name: str = "o", *requirements: OverlayRequirement, **spec: Any) -> ParsedOverlay:

@@ -313,4 +313,4 @@ def test_a_binding_names_the_node() -> None:
     server = answered(httpx2.Response(201, json={}))
     server.ask(lambda client: client.bind("a", "ns", "n"))
     assert server.requests[0].url.path == "/api/v1/namespaces/ns/pods/a/binding"
-    assert server.body()["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n"}  # type: ignore[index]
+    assert server.body()["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n"}

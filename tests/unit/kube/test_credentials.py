@@ -51,7 +51,7 @@ def test_a_file_that_is_being_rewritten_keeps_its_last_value(tmp_path: Path, tro
     file.write_text("one")
     sources = ReloadedTexts(file)
     sources.current()
-    trouble(file)  # type: ignore[operator]
+    trouble(file)
     assert sources.reload() == (b"one",)
 
 

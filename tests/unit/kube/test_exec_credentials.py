@@ -294,7 +294,7 @@ async def test_an_exec_plugin_gets_the_api_version_its_arguments_and_variables(t
         "args": ["--for", "me"],
         "env": [{"name": "GREETING", "value": "hello"}],
     }
-    info, arguments, greeting, home = await plugin_input(kubeconfig(tmp_path, wanted))  # type: ignore[misc]
+    info, arguments, greeting, home = await plugin_input(kubeconfig(tmp_path, wanted))
     assert info == {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
     assert (arguments, greeting) == (["--for", "me"], "hello")
     assert home  # the rest of our environment is there too
@@ -314,7 +314,7 @@ async def test_an_exec_plugin_gets_cluster_information_on_request(tmp_path: Path
         ],
     }
     spec = await plugin_input(kubeconfig(tmp_path, wanted, **cluster))
-    described = spec["cluster"]  # type: ignore[index]
+    described = spec["cluster"]
     assert base64.b64decode(described.pop("certificate-authority-data")) == authority.certificate.strip()
     assert described == {
         "server": SERVER,

@@ -347,7 +347,7 @@ def test_a_handler_that_raises_ends_the_run() -> None:
 
     async def main(_: object) -> Informer[Pod]:
         informer = Informer(reader, POD)
-        informer.subscribe(lambda old, new: 1 / 0)  # type: ignore[arg-type,return-value]
+        informer.subscribe(lambda old, new: 1 / 0)
         await informer.run()
         return informer
 
@@ -416,7 +416,7 @@ def test_events_of_handlers_always_add_up_to_the_server_state(steps: list[tuple[
     seen = watched(lists, *watches)
     replayed: dict[str, Pod] = {}
     for old, new in seen.delivered:
-        key = (old or new).metadata.name  # type: ignore[union-attr]
+        key = (old or new).metadata.name
         assert replayed.get(key) == old
         assert old != new
         if new is None:

@@ -80,7 +80,7 @@ class Server:
         if isinstance(answer, httpx2.Response):
             return answer
         if is_watch:
-            return httpx2.Response(200, stream=Stream(answer))  # type: ignore[arg-type]
+            return httpx2.Response(200, stream=Stream(answer))
         body = {"metadata": {"resourceVersion": str(self.version)}, "items": answer}
         self.version += 20
         return httpx2.Response(200, json=body)

@@ -172,7 +172,7 @@ async def test_a_quiet_watch_gets_bookmarks(server: MemoryServer, kube: MemoryKu
     start = str(server.revision)
     for number in range(BOOKMARK_EVERY):
         await kube.create(NODE, core.Node(metadata=ObjectMeta(name=f"n-{number}")))
-    async with aclosing(kube.watch(CONFIG_MAP, start)) as events:  # type: ignore[type-var]
+    async with aclosing(kube.watch(CONFIG_MAP, start)) as events:
         opened, event = await anext(events), await anext(events)
     assert opened.resource_version == start
     assert event.type is WatchEventType.BOOKMARK

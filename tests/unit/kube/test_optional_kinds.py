@@ -37,10 +37,10 @@ class Swapped:
 
     async def list(self, *args: object, **more: object) -> object:
         self.lists += 1
-        return await self.inner.list(*args, **more)  # type: ignore[arg-type]
+        return await self.inner.list(*args, **more)
 
     def watch(self, *args: object, **more: object) -> AsyncIterator[WatchEvent[CSINode]]:
-        return self.inner.watch(*args, **more)  # type: ignore[arg-type]
+        return self.inner.watch(*args, **more)
 
 
 def bare(clock: Clock) -> MemoryKube:
@@ -64,7 +64,7 @@ def test_a_kind_that_is_not_served_counts_as_empty_until_it_is() -> None:
 
     async def scenario(clock: Clock) -> None:
         server = Swapped(bare(clock))
-        informer = Informer(OptionalKindsReader(server), CSI_NODE)  # type: ignore[arg-type]
+        informer = Informer(OptionalKindsReader(server), CSI_NODE)
         task = await running(informer)
         assert (informer.synced, informer.fault, len(informer)) == (True, None, 0)
         await asyncio.sleep(600)
@@ -127,7 +127,7 @@ class RefusingPager(Refusing):
 @pytest.mark.parametrize("inner", [Refusing, RefusingPager])
 async def test_every_other_fault_is_raised(error: Exception, inner: type[Refusing]) -> None:
     """A right that is missing is the operator's to mend; silence would hide it."""
-    reader: Reader = OptionalKindsReader(inner(error))  # type: ignore[arg-type]
+    reader: Reader = OptionalKindsReader(inner(error))
     assert isinstance(reader, PagedReader)
     with pytest.raises(type(error)):
         await reader.list(POD)

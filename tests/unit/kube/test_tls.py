@@ -268,7 +268,7 @@ async def test_a_renewed_client_certificate_is_shown_on_new_connections_and_watc
 
 async def until(condition: object) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # type: ignore[operator]
+        while not condition():
             await asyncio.sleep(0.01)
 
 
@@ -360,7 +360,7 @@ def test_authorities_of_older_clusters_are_trusted(authority: Authority, monkeyp
     usual = ssl.create_default_context
 
     def strict(**options: object) -> ssl.SSLContext:
-        made = usual(**options)  # type: ignore[arg-type]
+        made = usual(**options)
         made.verify_flags |= ssl.VERIFY_X509_STRICT
         return made
 

@@ -99,10 +99,10 @@ def test_pages_fall_back_to_older_versions_too() -> None:
     async def scenario(clock: Clock) -> None:
         kube = _serving(clock, "v1beta1")
         await kube.create(_slices("v1beta1"), published("s", slice_spec(*gpus(1), node="n")))
-        reader = VersionFallbackReader(Paged(kube), OLDER)  # type: ignore[arg-type]
+        reader = VersionFallbackReader(Paged(kube), OLDER)
         pages = [page async for page in reader.pages(RESOURCE_SLICE)]
         assert [one.metadata.name for page in pages for one in page.items] == ["s"]
-        nowhere = VersionFallbackReader(Paged(_serving(clock)), OLDER)  # type: ignore[arg-type]
+        nowhere = VersionFallbackReader(Paged(_serving(clock)), OLDER)
         with pytest.raises(NotFound):
             [page async for page in nowhere.pages(RESOURCE_SLICE)]
 
@@ -115,7 +115,7 @@ def test_an_upgrade_of_the_server_is_followed() -> None:
     async def scenario(clock: Clock) -> None:
         server = Upgraded(_serving(clock, "v1beta1"))
         await server.create(_slices("v1beta1"), published("s", slice_spec(*gpus(1), node="n")))
-        informer = Informer(VersionFallbackReader(server, OLDER), RESOURCE_SLICE)  # type: ignore[arg-type]
+        informer = Informer(VersionFallbackReader(server, OLDER), RESOURCE_SLICE)
         task = asyncio.create_task(informer.run())
         await asyncio.sleep(1)
         assert [one.metadata.name for one in informer] == ["s"]
@@ -163,6 +163,6 @@ class _Refusing:
 @pytest.mark.parametrize("error", [Forbidden("no right"), NotFound("no such object")], ids=["forbidden", "not-found"])
 async def test_every_other_error_is_raised(error: Exception) -> None:
     """A missing right or object says nothing of versions, so no other version is tried."""
-    reader = VersionFallbackReader(_Refusing(error), OLDER)  # type: ignore[arg-type]
+    reader = VersionFallbackReader(_Refusing(error), OLDER)
     with pytest.raises(type(error)):
         await reader.get(RESOURCE_CLAIM, "c", "default")

@@ -282,7 +282,7 @@ async def test_a_request_that_waits_for_its_connection_when_the_permission_ends_
                 fence.extend_until(-math.inf)
                 return await exchange(request)
 
-            client._transport.exchange = exchange_late  # type: ignore[method-assign]
+            client._transport.exchange = exchange_late
             with pytest.raises(WriteFenced):
                 await client.create(CONFIG_MAP, thing("too-late"))
             names = [found.metadata.name for found in (await client.list(CONFIG_MAP)).items]

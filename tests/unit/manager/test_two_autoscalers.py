@@ -23,7 +23,7 @@ class OtherCloud(FakeCloud):
     """The cloud of the other autoscaler."""
 
     name = "other"
-    node_class_kinds = (kinds.EC2_NODE_CLASS,)  # type: ignore[assignment]
+    node_class_kinds = (kinds.EC2_NODE_CLASS,)
 
 
 async def other_pool(cluster: VirtualCluster, name: str) -> None:
@@ -48,7 +48,7 @@ async def test_each_launches_for_its_own_pools_and_keeps_the_others_out_of_its_s
     await cluster.start()
     cloud = OtherCloud(cluster.clock)
     options = ManagerOptions({}, {})
-    other = Manager(InterceptedKube(cluster.kube), TimeoutProvider(cloud), cluster.clock, Settings(), options)  # type: ignore[arg-type]
+    other = Manager(InterceptedKube(cluster.kube), TimeoutProvider(cloud), cluster.clock, Settings(), options)
     cluster.also(other.run())
     await asyncio.sleep(1)
     await wanted_by(cluster, "own", "a")
@@ -108,5 +108,5 @@ async def test_no_pod_waits_for_a_claim_of_an_unknown_pool(cluster: VirtualClust
 @in_virtual_time
 async def test_two_managers_of_one_process_share_no_metrics(cluster: VirtualCluster) -> None:
     kube, cloud = InterceptedKube(cluster.kube), TimeoutProvider(OtherCloud(cluster.clock))
-    first, second = (Manager(kube, cloud, cluster.clock, Settings()) for _ in range(2))  # type: ignore[arg-type]
+    first, second = (Manager(kube, cloud, cluster.clock, Settings()) for _ in range(2))
     assert first.context.metrics is not second.context.metrics

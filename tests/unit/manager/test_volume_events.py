@@ -24,7 +24,7 @@ def claimed(volume: PersistentVolume, claim: str) -> PersistentVolume:
 @in_virtual_time
 async def test_claims_volumes_classes_and_drivers_reach_the_picture(cluster: VirtualCluster) -> None:
     await cluster.start()
-    objects: dict[kinds.Kind, Wire] = {  # type: ignore[type-arg]
+    objects: dict[kinds.Kind, Wire] = {
         kinds.PERSISTENT_VOLUME_CLAIM: pvc("data", "v"),
         kinds.PERSISTENT_VOLUME: zonal("v", "z3"),
         kinds.STORAGE_CLASS: storage_class(),

@@ -144,8 +144,8 @@ def test_spans_agree_with_a_check_of_every_minute(
         node_pools=_POOLS,
         time_zone=zone,
         windows=windows,
-        otherwise=otherwise,  # type: ignore[arg-type]
-        on_holidays=on_holidays,  # type: ignore[arg-type]
+        otherwise=otherwise,
+        on_holidays=on_holidays,
         holidays=ScheduleHolidays(extra=(holiday,) if has_holiday else ()),
     )
     begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)

@@ -12,7 +12,7 @@ from karpenter.model import runtime_validation
 
 
 def findings(*requirements: tuple[str, str, tuple[str, ...]], **spec: Any) -> list[tuple[str, str]]:
-    wanted = tuple(OverlayRequirement(key=key, operator=op, values=values) for key, op, values in requirements)  # type: ignore[arg-type]
+    wanted = tuple(OverlayRequirement(key=key, operator=op, values=values) for key, op, values in requirements)
     overlay = NodeOverlay(metadata=ObjectMeta(name="o"), spec=NodeOverlaySpec(requirements=wanted, **spec))
     return [(finding.path, finding.code) for finding in runtime_validation.validate_node_overlay(overlay)]
 

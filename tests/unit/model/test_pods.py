@@ -16,7 +16,7 @@ def condition(reason: str, status: str = "False") -> Condition:
 
 
 def pending(reason: str = "Unschedulable", status: str = "False", phase: str = "Pending", **more: object) -> Pod:
-    return pod("p", status={"phase": phase, "conditions": (condition(reason, status),)}, **more)  # type: ignore[arg-type]
+    return pod("p", status={"phase": phase, "conditions": (condition(reason, status),)}, **more)
 
 
 def owned(api_version: str, kind: str) -> Pod:
@@ -43,7 +43,7 @@ def test_a_pod_waits_for_a_node_if_all_conditions_hold(subject: Pod, expected: b
     """SCH-041: pods that ended or are being deleted do not wait."""
     assert pods.is_provisionable(subject) is expected
     leaving = replaced(subject, metadata=replaced(subject.metadata, deletion_timestamp=seconds(1.0)))
-    assert not pods.is_provisionable(leaving)  # type: ignore[arg-type]
+    assert not pods.is_provisionable(leaving)
 
 
 @pytest.mark.parametrize(("period", "mode"), [(None, "graceful"), ("1h", "eventual"), ("0s", "forceful")])
@@ -51,7 +51,7 @@ def test_the_termination_mode_follows_from_the_grace_period(period: str | None, 
     """DIS-552, OPS-421, OPS-M8: none is graceful, a positive one eventual, zero forceful."""
     plain = claim("c", None, [])
     nodeclaim = replaced(plain, spec=replaced(plain.spec, termination_grace_period=period))
-    assert termination_mode(nodeclaim) == mode  # type: ignore[arg-type]
+    assert termination_mode(nodeclaim) == mode
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def refuse_reading(cluster: VirtualCluster, name: str, error: KubeError) -> list
             raise error
         return await read(kind, wanted, *more, **named)
 
-    cluster.connection.get = get  # type: ignore[method-assign]
+    cluster.connection.get = get
     return failing
 
 
@@ -92,7 +92,7 @@ async def test_a_node_that_the_watch_shows_not_ready_is_read_again(cluster: Virt
     cluster.cloud.instances.clear()
     manager = cluster.manager
     assert manager is not None
-    manager.state.set_node = lambda node: None  # type: ignore[method-assign]
+    manager.state.set_node = lambda node: None
     await cluster.set_ready("node-c0", "True")
     await asyncio.sleep(125)
     assert await left(cluster) == ["c0"]
@@ -146,7 +146,7 @@ async def test_many_claims_are_checked_together_but_not_all_at_once(cluster: Vir
             at_once -= 1
         await delete(kind, *more, **named)
 
-    cluster.connection.delete = slowly  # type: ignore[method-assign]
+    cluster.connection.delete = slowly
     await asyncio.sleep(125)
     assert most == 20
     assert cluster.ended_for("garbage_collected") == 50

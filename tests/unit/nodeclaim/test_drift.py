@@ -174,7 +174,7 @@ async def test_the_drift_reason_of_the_cloud_is_read_every_five_minutes_and_come
         asked.append(claim.metadata.name)
         return InstanceDrift(reason) if reason else None
 
-    cluster.cloud.drift = drift  # type: ignore[method-assign]
+    cluster.cloud.drift = drift
     await up(cluster)
     first = len(asked)
     assert first <= 2
@@ -196,7 +196,7 @@ async def test_a_changed_node_class_is_checked_at_once(cluster: VirtualCluster) 
     async def drift(_: NodeClaim) -> InstanceDrift | None:
         return InstanceDrift(reason, "another image") if reason else None
 
-    cluster.cloud.drift = drift  # type: ignore[method-assign]
+    cluster.cloud.drift = drift
     await up(cluster)
     reason = "NodeClassDrift"
     await cluster.kube.patch(kinds.KWOK_NODE_CLASS, "default", {"spec": {"nodeRegistrationDelay": "7s"}})
@@ -215,7 +215,7 @@ async def test_what_the_cloud_cannot_say_changes_nothing(cluster: VirtualCluster
             raise answers[-1]
         return InstanceDrift(answers[-1]) if answers[-1] else None
 
-    cluster.cloud.drift = drift  # type: ignore[method-assign]
+    cluster.cloud.drift = drift
     await up(cluster)
     assert await drifted(cluster) == "AMIDrift"
     answers.append(error)

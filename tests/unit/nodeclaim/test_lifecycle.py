@@ -431,7 +431,7 @@ async def test_the_result_of_a_reconcile_is_all_errors_or_the_soonest_requeue(
     await cluster.start()
     assert cluster.manager is not None
     lifecycle = cluster.manager._lifecycle
-    lifecycle._subreconcilers = steps  # type: ignore[assignment]
+    lifecycle._subreconcilers = steps
     draft = NodeClaimDraft(claim("c", {}), cluster.clock.now())
     await lifecycle._run_subreconcilers(draft)
     if isinstance(expected, str):

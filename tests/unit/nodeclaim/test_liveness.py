@@ -213,7 +213,7 @@ async def test_a_refused_write_costs_nothing_but_time(
 ) -> None:
     """OPS-008, OPS-012: whichever write is refused, the claim is initialized with one instance."""
     await cluster.start()
-    cluster.connection.refuse = refusing(error, times, shown)  # type: ignore[arg-type]
+    cluster.connection.refuse = refusing(error, times, shown)
     await cluster.claim()
     await asyncio.sleep(20)
     await cluster.join()
@@ -266,13 +266,13 @@ async def test_another_controllers_condition_is_not_overwritten(cluster: Virtual
             resource = server.resource("karpenter.sh", "v1", "nodeclaims")
 
             def add(body: dict[str, object]) -> dict[str, object]:
-                status = dict(body.get("status") or {})  # type: ignore[call-overload]
+                status = dict(body.get("status") or {})
                 own = {"type": "Foreign", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "X"}
                 return {**body, "status": {**status, "conditions": [*status.get("conditions", []), own]}}
 
-            server.update_status(resource, "", "c", add)  # type: ignore[arg-type]
+            server.update_status(resource, "", "c", add)
 
-    cluster.connection.refuse = meddle  # type: ignore[assignment]
+    cluster.connection.refuse = meddle
     await cluster.claim()
     await asyncio.sleep(5)
     assert meddled
@@ -325,7 +325,7 @@ async def with_skew(cluster: VirtualCluster) -> ProcessClock:
     cluster.simulated()
     cluster.scheduled()
     cloud_clock = cluster.clock
-    cluster.clock = skewed = ProcessClock(cloud_clock)  # type: ignore[assignment]
+    cluster.clock = skewed = ProcessClock(cloud_clock)
     await cluster.node_class(node_registration_delay="3m")
     await cluster.pool()
     await cluster.kube.create(kinds.POD, pod("web", {"cpu": "1"}))

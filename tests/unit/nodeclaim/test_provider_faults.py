@@ -23,7 +23,7 @@ async def times_of(cluster: VirtualCluster, count: int, seconds: float) -> dict[
             asked[about].append(cluster.elapsed - began)
         await called(method, about)
 
-    cluster.cloud._called = watched  # type: ignore[method-assign]
+    cluster.cloud._called = watched
     for number in range(count):
         await cluster.claim(f"c{number}")
     await asyncio.sleep(seconds)
@@ -204,7 +204,7 @@ async def test_a_launch_error_is_reported_although_the_cloud_wrote_on_the_claim_
             await cluster.kube.patch(kinds.NODE_CLAIM, about, {"metadata": {"annotations": notes}})
         await called(method, about)
 
-    cluster.cloud._called = writing  # type: ignore[method-assign]
+    cluster.cloud._called = writing
     await cluster.start()
     await cluster.claim("c")
     await asyncio.sleep(10)

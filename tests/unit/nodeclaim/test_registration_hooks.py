@@ -32,7 +32,7 @@ async def joined(cluster: VirtualCluster, *hooks: Hook, **fields: object) -> Non
     """A running controller whose cloud has these hooks, and a claim whose node has joined."""
     cluster.cloud.hooks = hooks
     await cluster.start()
-    await cluster.claim(**fields)  # type: ignore[arg-type]
+    await cluster.claim(**fields)
     await asyncio.sleep(0.1)
     await cluster.join()
     await asyncio.sleep(0.1)

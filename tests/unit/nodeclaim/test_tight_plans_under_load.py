@@ -101,7 +101,7 @@ async def misplaced_pods(
     random = Random(seed)
     delays = [RegistrationRule(delay=f"{random.randint(2, 20)}s", count=1) for _ in range(400)]
     cluster.simulated(_TYPES, Faults(registration=tuple(delays)))
-    cluster.kube = SlowKube(cluster.kube, random, longest_seconds)  # type: ignore[assignment]
+    cluster.kube = SlowKube(cluster.kube, random, longest_seconds)
     await cluster.node_class()
     await cluster.pool(disruption=Disruption(consolidate_after="Never"))
     sizes = [{"cpu": f"{100 + 150 * size}m", "memory": "512Mi"} for size in range(5)]

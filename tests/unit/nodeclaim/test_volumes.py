@@ -130,7 +130,7 @@ async def test_volumes_of_pods_that_stay_are_not_waited_for(cluster: VirtualClus
         "tolerates": {"tolerations": STAYS},
         "mirror": {"meta": {"owner_references": (mirror,)}},
         "stuck": {"meta": {"finalizers": ("example.com/hold",)}},
-    }[stays]  # type: ignore[assignment]
+    }[stays]
     await bound_volume(cluster.kube, "own", "pv-own")
     await bound_volume(cluster.kube, "daemon", "pv-daemon")
     await cluster.running("stays", "node-c", volumes=(volume("daemon"),), **fields)
@@ -192,9 +192,9 @@ async def test_of_many_volumes_some_are_named_without_further_requests(cluster: 
     async def counting(kind: object, name: str, namespace: str = "") -> object:
         if kind in (kinds.PERSISTENT_VOLUME, kinds.PERSISTENT_VOLUME_CLAIM):
             asked.append(name)
-        return await real(kind, name, namespace)  # type: ignore[arg-type]
+        return await real(kind, name, namespace)
 
-    cluster.connection.get = counting  # type: ignore[method-assign]
+    cluster.connection.get = counting
     for number in range(7):
         await bound_volume(cluster.kube, f"data-{number}", f"pv-{number}")
         await attach(cluster.kube, "node-c", f"pv-{number}")

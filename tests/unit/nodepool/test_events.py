@@ -246,8 +246,8 @@ async def test_advice_is_given_once_an_hour_and_anew_after_an_edit(cluster: Virt
     }
     assert sorted(event.message for event in told) == ["odd", "spec.limits.cpu: is negative; nothing will be launched"]
     edited = replaced(pool, metadata=replaced(pool.metadata, generation=2))
-    events.publish(*advice_events(edited, findings))  # type: ignore[arg-type]
+    events.publish(*advice_events(edited, findings))
     assert len(await cluster.events()) == 4
     await asyncio.sleep(timedelta(hours=1).total_seconds() + 1)
-    events.publish(*advice_events(edited, findings[:1]))  # type: ignore[arg-type]
+    events.publish(*advice_events(edited, findings[:1]))
     assert [event.message for event in await cluster.events()].count(str(findings[0])) == 3

@@ -305,7 +305,7 @@ def views(*objects: object) -> ClusterState:
     state.set_pool(node_pool())
     for element in objects:
         for part in element if isinstance(element, tuple) else (element,):
-            (state.set_claim if hasattr(part.spec, "node_class_ref") else state.set_node)(part)  # type: ignore[attr-defined]
+            (state.set_claim if hasattr(part.spec, "node_class_ref") else state.set_node)(part)
     return state
 
 

@@ -184,7 +184,7 @@ async def test_a_receiver_that_never_finishes_its_answer_is_given_up_within_a_bo
         while True:
             await asyncio.sleep(5)
 
-    recorder, metrics = started(cluster, dribble)  # type: ignore[arg-type]
+    recorder, metrics = started(cluster, dribble)
     recorder.publish(claim_event("a"))
     await asyncio.sleep(400)
     assert len(begun) == 6

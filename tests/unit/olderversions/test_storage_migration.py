@@ -26,4 +26,4 @@ def test_objects_are_written_again_where_an_older_version_may_be_stored(
     versions = [{"name": name, "storage": name == storage} for name in ("v1beta1", "v1")]
     spec = msgspec.Raw(msgspec.json.encode({"versions": versions}))
     definition = CustomResourceDefinition(spec=spec, status=CustomResourceDefinitionStatus(stored_versions=stored))
-    assert has_older_objects(definition, NODE_POOL) is expected  # type: ignore[arg-type]
+    assert has_older_objects(definition, NODE_POOL) is expected

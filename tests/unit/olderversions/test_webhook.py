@@ -44,7 +44,7 @@ HOST = "scaler.karpenter.svc"
 
 
 async def cluster(clock: ManualClock) -> MemoryKube:
-    kube = MemoryKube(MemoryServer(clock, kinds=(*KINDS.values(), SECRET)))  # type: ignore[arg-type]
+    kube = MemoryKube(MemoryServer(clock, kinds=(*KINDS.values(), SECRET)))
     await kube.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="karpenter")))
     for definition in crds.custom_resource_definitions():
         body = json.dumps(definition).encode()
@@ -54,7 +54,7 @@ async def cluster(clock: ManualClock) -> MemoryKube:
 
 async def client_config(kube: MemoryKube, name: str) -> dict[str, object]:
     definition = await kube.get(CUSTOM_RESOURCE_DEFINITION, name)
-    return msgspec.json.decode(definition.spec)["conversion"]["webhook"]["clientConfig"]  # type: ignore[no-any-return]
+    return msgspec.json.decode(definition.spec)["conversion"]["webhook"]["clientConfig"]
 
 
 async def trusted(kube: MemoryKube) -> bytes:

@@ -39,7 +39,7 @@ def costs(*objects: object) -> dict[str, int | None]:
 
 
 def three(**fields: object) -> list[list[Wire]]:
-    return [running(name, "m", 1, **fields) for name in "abc"]  # type: ignore[arg-type]
+    return [running(name, "m", 1, **fields) for name in "abc"]
 
 
 def test_equal_nodes_are_ranked_by_name_as_far_as_the_budget_goes() -> None:

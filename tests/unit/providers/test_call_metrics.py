@@ -168,4 +168,4 @@ class MeasuredEnvironment:
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_a_provider_with_metrics_conforms(check: conformance.ConformanceCheck) -> None:
-    run_in_virtual_time(lambda environment: check(MeasuredEnvironment(environment)))  # type: ignore[arg-type]
+    run_in_virtual_time(lambda environment: check(MeasuredEnvironment(environment)))

@@ -73,7 +73,7 @@ def after(call: Call, cloud: SlowProvider) -> tuple[object, float]:
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            answer: object = await call(TimeoutProvider(cloud))  # type: ignore[arg-type]
+            answer: object = await call(TimeoutProvider(cloud))
         except Exception as error:
             answer = error
         return answer, now() - began
@@ -109,7 +109,7 @@ def test_answers_pass_unchanged(said: object) -> None:
 
 
 def test_attributes_without_a_call_are_passed_on() -> None:
-    cloud = TimeoutProvider(SlowProvider(0, None))  # type: ignore[arg-type]
+    cloud = TimeoutProvider(SlowProvider(0, None))
     assert (cloud.name, cloud.node_class_kinds, cloud.repair_policies()) == ("slow", (), ("policy",))
     assert [hook.name for hook in cloud.registration_hooks()] == ["slow"]
 

@@ -394,7 +394,7 @@ def test_the_repair_policies_of_the_simulated_provider() -> None:
             policy.action,
             policy.priority,
         )
-        for policy in SimulatedProvider(None, None, types()).repair_policies()  # type: ignore[arg-type]
+        for policy in SimulatedProvider(None, None, types()).repair_policies()
     }
     minute, second = timedelta(minutes=1), timedelta(seconds=1)
     assert found == {

@@ -26,7 +26,7 @@ class WaitingCloud:
 
 
 async def listed(call: Callable[[], Awaitable[None]]) -> tuple[object, ...]:
-    return await TimeoutProvider(WaitingCloud(call), 60.0).list()  # type: ignore[arg-type]
+    return await TimeoutProvider(WaitingCloud(call), 60.0).list()
 
 
 @in_virtual_time

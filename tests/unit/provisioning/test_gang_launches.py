@@ -109,7 +109,7 @@ def sell_at_most(
         served.add(claim.metadata.name)
         return await launch(claim)
 
-    cluster.cloud.create = create  # type: ignore[method-assign]
+    cluster.cloud.create = create
 
 
 @in_virtual_time

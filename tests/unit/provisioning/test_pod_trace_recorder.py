@@ -31,7 +31,7 @@ class Recorded:
 
     def __init__(self, path: Path, max_pods: int = 100) -> None:
         self.clock = MovedClock()
-        self.recorder = PodTraceRecorder(path, self.clock, max_pods)  # type: ignore[arg-type]
+        self.recorder = PodTraceRecorder(path, self.clock, max_pods)
         self._pods: dict[str, Pod] = {}
 
     def arrives(self, name: str, kind: str = "ReplicaSet", created: timedelta = timedelta()) -> None:
@@ -41,7 +41,7 @@ class Recorded:
 
     def is_in_phase(self, name: str, phase: str) -> None:
         before = self._pods[name]
-        self._change(name, replaced(before, status=replaced(before.status, phase=phase)))  # type: ignore[arg-type]
+        self._change(name, replaced(before, status=replaced(before.status, phase=phase)))
 
     def is_disrupted(self, name: str) -> None:
         before = self._pods[name]

@@ -69,7 +69,7 @@ async def test_one_pool_that_fails_keeps_no_other_waiting(cluster: VirtualCluste
             raise InsufficientCapacity("nothing left")
         return await create(claim)
 
-    cluster.cloud.create = picky  # type: ignore[method-assign]
+    cluster.cloud.create = picky
     await asyncio.sleep(20)
     new = [claim.metadata.name for claim in await cluster.all(kinds.NODE_CLAIM) if claim.metadata.name.startswith("b-")]
     assert len(new) == 2

@@ -29,7 +29,7 @@ HOLD = "example.com/hold"
 
 async def remove_finalizers(cluster: VirtualCluster, kind: object, name: str) -> None:
     """Remove all finalizers, as a user may."""
-    await cluster.kube.patch(kind, name, {"metadata": {"finalizers": []}})  # type: ignore[arg-type]
+    await cluster.kube.patch(kind, name, {"metadata": {"finalizers": []}})
 
 
 async def register_again(cluster: VirtualCluster) -> Node:
@@ -401,9 +401,9 @@ async def test_a_server_whose_clock_is_ahead_is_not_asked_every_second(cluster: 
         if kind is kinds.POD:
             asked.append(cluster.elapsed)
         else:
-            await delete(kind, name, *args, **more)  # type: ignore[arg-type]
+            await delete(kind, name, *args, **more)
 
-    cluster.connection.delete = ahead  # type: ignore[method-assign]
+    cluster.connection.delete = ahead
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(60)
     assert 5 <= len(asked) <= 7

@@ -80,7 +80,7 @@ async def test_pods_of_a_replica_set_are_spread(cluster: VirtualCluster) -> None
 @in_virtual_time
 async def test_services_and_owners_are_not_listed_without_default_constraints(cluster: VirtualCluster) -> None:
     asked = []
-    cluster.server.raise_injected_fault = lambda verb, plural, name: asked.append(plural)  # type: ignore[method-assign]
+    cluster.server.raise_injected_fault = lambda verb, plural, name: asked.append(plural)
     await start_with_pool(cluster, Settings())
     # StatefulSets are watched for roll-outs in any case.
     assert ((OF_WORKLOADS - {"statefulsets"}) & set(asked), "pods" in asked) == (set(), True)

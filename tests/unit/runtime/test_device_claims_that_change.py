@@ -24,7 +24,7 @@ async def gpus_for_sale(cluster: VirtualCluster) -> None:
     async def for_sale(_pool: NodePool) -> tuple[InstanceType, ...]:
         return types
 
-    cluster.cloud.instance_types = for_sale  # type: ignore[method-assign]
+    cluster.cloud.instance_types = for_sale
     await cluster.node_class()
     await cluster.pool()
     await cluster.kube.create(kinds.DEVICE_CLASS, device_class())

@@ -149,7 +149,7 @@ async def test_a_host_without_ipv6_answers_over_ipv4(port: int, monkeypatch: pyt
     async def without_ipv6(respond: object, host: str | None, port: int, ssl: None) -> asyncio.Server:
         if host is None:
             raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
-        return await usual(respond, host, port)  # type: ignore[arg-type]
+        return await usual(respond, host, port)
 
     monkeypatch.setattr(asyncio, "start_server", without_ipv6)
     async with serving(port):

@@ -32,7 +32,7 @@ def is_now(type_: str, status: str, at: float = 0, reason: str = "", message: st
 
 def a_claim(*conditions: Condition, **meta: object) -> NodeClaim:
     nodeclaim = claim("c", labels={CLASS: "default"}, conditions=conditions)
-    return replaced(nodeclaim, metadata=replaced(nodeclaim.metadata, **meta))  # type: ignore[return-value]
+    return replaced(nodeclaim, metadata=replaced(nodeclaim.metadata, **meta))
 
 
 def shown(scraped: Scrape, name: str, **own: str) -> list[tuple[str, str, str]]:

@@ -25,7 +25,7 @@ NODE_GAUGES = (
 )
 
 
-def daemon_pod(name: str, **fields: object):  # type: ignore[no-untyped-def]
+def daemon_pod(name: str, **fields: object):
     return pod(name, meta={"owner_references": (owner("DaemonSet", "logs"),)}, **fields)
 
 

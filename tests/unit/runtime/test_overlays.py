@@ -171,7 +171,7 @@ async def test_nothing_is_launched_before_overlays_were_evaluated(cluster: Virtu
             raise ProviderError("no answer")
         return await plain(nodepool)
 
-    cluster.cloud.instance_types = types  # type: ignore[method-assign]
+    cluster.cloud.instance_types = types
     await cluster.start(ON)
     await asyncio.sleep(1)
     await overlay(cluster, "o", price="0.5")

@@ -321,7 +321,7 @@ async def test_a_pool_without_instance_types_is_skipped(cluster: VirtualCluster)
     async def none(pool: NodePool) -> tuple[InstanceType, ...]:
         return ()
 
-    cluster.cloud.instance_types = none  # type: ignore[method-assign]
+    cluster.cloud.instance_types = none
     await start_with_pool(cluster)
     await cluster.waiting(pod("p", {"cpu": "1"}))
     await asyncio.sleep(2)

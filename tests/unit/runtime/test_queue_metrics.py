@@ -28,7 +28,7 @@ def run_in_virtual_time(scenario: Callable[[], Coroutine[Any, Any, None]]) -> Li
     """Run a scenario in virtual time; its log lines with their context."""
     with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as lines:
         run_virtual(lambda clock: scenario(), datetime(2026, 1, 1, tzinfo=UTC))
-    return lines  # type: ignore[return-value]
+    return lines
 
 
 async def reconciled(reconcile: Any, *keys: str, kind: Kind[Any] | None = NODE_CLAIM, lasting: float = 0.5) -> Metrics:

@@ -32,7 +32,7 @@ POLICIES = (
 
 async def start_with_nodes(cluster: VirtualCluster, count: int = 1, settings: Settings = ON, **spec: object) -> None:
     """So many nodes of a pool whose budgets allow nothing, a pod that may not be disrupted on the first."""
-    cluster.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: POLICIES
     await cluster.node_class()
     pool = await cluster.pool(disruption=CLOSED)
     await cluster.start(settings)
@@ -168,7 +168,7 @@ async def test_when_too_many_are_broken_none_is_replaced(cluster: VirtualCluster
 
 async def small_pools(cluster: VirtualCluster, count: int, broken: int) -> None:
     """Pools of one node each, of which so many break at once."""
-    cluster.cloud.repair_policies = lambda: POLICIES  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: POLICIES
     await cluster.node_class()
     pools = [await cluster.pool(f"np{number}", disruption=CLOSED) for number in range(count)]
     await cluster.start(ON)
@@ -216,7 +216,7 @@ def test_a_condition_from_before_the_start_counts_only_after_kubelets_could_repo
 async def test_a_condition_that_changed_since_the_start_counts_at_once(cluster: VirtualCluster) -> None:
     """DIS-383: a process that has just started knows such a condition to be of today."""
     await start_with_nodes(cluster)
-    cluster.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", timedelta(seconds=10)),)  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: (RepairPolicy("Ready", "False", timedelta(seconds=10)),)
     await cluster.set_ready("n0", "False")
     await asyncio.sleep(12)
     assert await leaving(cluster) == ["n0"]
@@ -248,7 +248,7 @@ async def test_repair_as_in_the_older_release_has_no_reboots_no_veto_and_no_fall
     gpu = RepairPolicy("GpuReady", "False", MINUTE, action=RepairAction.REBOOT)
     disk = RepairPolicy("DiskReady", "False", MINUTE, "Full")
     anything = RepairPolicy("StorageReady", "False", MINUTE)
-    cluster.cloud.repair_policies = lambda: (gpu, disk, anything)  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: (gpu, disk, anything)
     await cluster.kube.patch(kinds.NODE, "n2", {"metadata": {"annotations": {labels.DO_NOT_REPAIR: "true"}}})
     await cluster.set_condition(kinds.NODE, "n0", "GpuReady", "False")
     await cluster.set_condition(kinds.NODE, "n1", "DiskReady", "False", reason="Slow")

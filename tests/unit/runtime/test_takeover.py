@@ -32,7 +32,7 @@ async def _written_by_karpenter(cluster: VirtualCluster, version: str) -> None:
 async def _uids(cluster: VirtualCluster) -> tuple[set[str], set[str], set[str]]:
     """Uids of claims and Nodes, and of the pods that run."""
     claims, nodes, pods = [await cluster.all(kind) for kind in (kinds.NODE_CLAIM, kinds.NODE, kinds.POD)]
-    return tuple({wire.metadata.uid for wire in wires} for wires in (claims, nodes, pods))  # type: ignore[return-value]
+    return tuple({wire.metadata.uid for wire in wires} for wires in (claims, nodes, pods))
 
 
 async def _hash_versions(cluster: VirtualCluster) -> set[str]:

@@ -59,6 +59,6 @@ async def test_a_claim_that_keeps_changing_is_left_to_the_next_pass(cluster: Vir
         if verb == "patch" and plural == "nodeclaims":
             raise Conflict("changed")
 
-    cluster.server.raise_injected_fault = always  # type: ignore[method-assign]
+    cluster.server.raise_injected_fault = always
     with pytest.raises(Conflict, match="keeps changing"):
         await tighten_deadline(cluster.kube, claim, NOW)

@@ -40,7 +40,7 @@ APART = SchedulingOptions(default_spread=(spread_over(HOST, selector=None),))
 
 def of_set(count: int, name: str = "web", **spec: object) -> list[Pod]:
     """Waiting pods of a ReplicaSet, all with the label app=web."""
-    pods = app_pods(count, prefix=name, **spec)  # type: ignore[arg-type]
+    pods = app_pods(count, prefix=name, **spec)
     owner = owned_by(name)
     return [
         msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owner))

@@ -47,8 +47,8 @@ SMALL = {"cpu": "100m"}
 def replicas(count: int, name: str = "web", **spec: object) -> list[Pod]:
     """Pods of one ReplicaSet."""
     requests = spec.pop("requests", SMALL)
-    meta = {"owner_references": (owner("ReplicaSet", name),), "labels": {"app": name}, **spec.pop("meta", {})}  # type: ignore[dict-item]
-    return [pod(f"{name}-{number:03}", requests, meta=meta, **spec) for number in range(count)]  # type: ignore[arg-type]
+    meta = {"owner_references": (owner("ReplicaSet", name),), "labels": {"app": name}, **spec.pop("meta", {})}
+    return [pod(f"{name}-{number:03}", requests, meta=meta, **spec) for number in range(count)]
 
 
 def asking(text: str) -> dict[str, dict[str, object]]:
@@ -56,9 +56,9 @@ def asking(text: str) -> dict[str, dict[str, object]]:
 
 
 def pool_asking(text: str, name: str = "np", **spec: object) -> NodePool:
-    made = node_pool(name, **spec)  # type: ignore[arg-type]
+    made = node_pool(name, **spec)
     annotated = ObjectMeta(name=name, uid=made.metadata.uid, annotations={labels.EXPOSURE: text})
-    return replaced(made, metadata=annotated)  # type: ignore[return-value]
+    return replaced(made, metadata=annotated)
 
 
 def most_together(result: Solution, prefix: str = "web") -> int:

@@ -137,7 +137,7 @@ async def _everything() -> Scrape:
 def _healthy(pool: NodePool) -> NodePool:
     """A pool whose nodes register, and which has some."""
     good = Condition(type="NodeRegistrationHealthy", status="True")
-    return replaced(pool, status=replaced(pool.status, resources={"cpu": "4"}, conditions=(good,)))  # type: ignore[return-value]
+    return replaced(pool, status=replaced(pool.status, resources={"cpu": "4"}, conditions=(good,)))
 
 
 def _row(series: str) -> tuple[str, Row]:

@@ -98,7 +98,7 @@ def test_pools_that_differ_in_a_label_no_pod_asks_for_cost_no_work_of_their_own(
 
     def spy(self: NodeFill, *args: object) -> None:
         filled.append(1)
-        original(self, *args)  # type: ignore[arg-type]
+        original(self, *args)
 
     monkeypatch.setattr(NodeFill, "__init__", spy)
     waiting = many_pod_groups(12, 40)

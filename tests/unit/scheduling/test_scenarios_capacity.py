@@ -63,7 +63,7 @@ def test_the_cheapest_type_that_holds_a_pod_is_launched(
     requests: dict[str, str], spec: dict[str, object], chosen: str
 ) -> None:
     """S-040, S-041, S-047, S-049, S-053, S-056"""
-    assert new_types(plan(node_pool(), pod("p", requests, **spec))) == [chosen]  # type: ignore[arg-type]
+    assert new_types(plan(node_pool(), pod("p", requests, **spec))) == [chosen]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_pod_no_type_holds_is_left_with_the_category_of_resources(
     requests: dict[str, str], spec: dict[str, object]
 ) -> None:
     """S-048, S-050, S-053, row 7 of SCH-334"""
-    result = plan(node_pool(), pod("p", requests, **spec))  # type: ignore[arg-type]
+    result = plan(node_pool(), pod("p", requests, **spec))
     assert (left(result), categories(result)) == (["p"], {"types-resources"})
 
 
@@ -169,7 +169,7 @@ def test_huge_pages_are_no_ordinary_memory(huge: str, memory: int) -> None:
 
 def launched(**fields: object) -> NodeClaim:
     own = {labels.ZONE: "z2", labels.INSTANCE_TYPE: "default"}
-    return claim("c", {"cpu": "4", "memory": "4Gi"}, labels=own, provider_id="p://c", **fields)  # type: ignore[arg-type]
+    return claim("c", {"cpu": "4", "memory": "4Gi"}, labels=own, provider_id="p://c", **fields)
 
 
 def test_a_launched_node_that_has_not_registered_is_used() -> None:
@@ -220,7 +220,7 @@ PASSING = [
 
 def tainted(obj: object, *, initialized: bool) -> tuple[Node, NodeClaim]:
     startup = {"startup_taints": (pool_taint("starting"),)}
-    return node_and_claim("n", {"cpu": "4"}, taints=[obj], initialized=initialized, **startup)  # type: ignore[list-item]
+    return node_and_claim("n", {"cpu": "4"}, taints=[obj], initialized=initialized, **startup)
 
 
 @pytest.mark.parametrize("obj", PASSING, ids=lambda obj: f"{obj.key}:{obj.effect}")
@@ -229,7 +229,7 @@ def test_taints_of_starting_up_do_not_keep_pods_off_a_starting_node(obj: object)
     waiting = pod("p", {"cpu": "1"})
     assert existing(plan(node_pool(), tainted(obj, initialized=False), waiting)) == {"n": 1}
     initialized = plan(node_pool(), tainted(obj, initialized=True), waiting)
-    unmanaged = plan(node_pool(), node("n", {"cpu": "4"}, taints=[obj]), waiting)  # type: ignore[list-item]
+    unmanaged = plan(node_pool(), node("n", {"cpu": "4"}, taints=[obj]), waiting)
     if getattr(obj, "effect", "") != "PreferNoSchedule":
         assert (existing(initialized), existing(unmanaged)) == ({}, {})
 
@@ -313,7 +313,7 @@ def test_a_daemon_larger_than_every_node_leaves_pods_waiting() -> None:
 )
 def test_a_daemon_counts_where_it_will_run(spec: dict[str, object], counted: bool) -> None:
     """S-083 to S-086"""
-    result = plan(node_pool(labels={"team": "v"}), daemon_set("d", DAEMON, **spec), pod("p", LITTLE, node_selector=AMD))  # type: ignore[arg-type]
+    result = plan(node_pool(labels={"team": "v"}), daemon_set("d", DAEMON, **spec), pod("p", LITTLE, node_selector=AMD))
     assert new_types(result) == ["default" if counted else "small"]
 
 
@@ -327,7 +327,7 @@ def test_a_daemon_that_does_not_tolerate_the_pool_does_not_count(effect: str, co
 
 def live(name: str, requests: dict[str, str], created: float = 0, **spec: object) -> object:
     meta = {"owner_references": (owner("DaemonSet", "d"),), "creation_timestamp": seconds(created)}
-    return pod(name, requests, node_name="elsewhere", meta=meta, **spec)  # type: ignore[arg-type]
+    return pod(name, requests, node_name="elsewhere", meta=meta, **spec)
 
 
 def test_requests_of_a_running_daemon_pod_win_over_its_template() -> None:

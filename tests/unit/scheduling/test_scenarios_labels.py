@@ -39,7 +39,7 @@ from support.instance_types import INTEGER, SIZE, SPECIAL, inc, offering, shape
 
 
 def in_flight(*types: str, **fields: object) -> object:
-    return claim("c", None, [wanted(labels.INSTANCE_TYPE, "In", *types)], **fields)  # type: ignore[arg-type]
+    return claim("c", None, [wanted(labels.INSTANCE_TYPE, "In", *types)], **fields)
 
 
 def test_a_claim_without_provider_id_is_capacity_in_flight() -> None:

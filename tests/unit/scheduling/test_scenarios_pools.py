@@ -187,7 +187,7 @@ def test_a_pod_beyond_the_last_step_gets_the_limit_as_reason() -> None:
 
 
 def flexible(least: int, *, name: str = "np", **fields: object) -> NodePool:
-    return node_pool(name, [wanted(TYPE, "Exists", least=least)], **fields)  # type: ignore[arg-type]
+    return node_pool(name, [wanted(TYPE, "Exists", least=least)], **fields)
 
 
 def test_pods_do_not_share_a_claim_that_would_lose_its_diversity() -> None:

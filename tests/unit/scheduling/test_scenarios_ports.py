@@ -32,16 +32,16 @@ WEB: Port = (8080, "TCP", "")
 def listening(*ports: Port, **fields: object) -> Container:
     return Container(
         ports=tuple(ContainerPort(container_port=80, host_port=n, protocol=p, host_ip=ip) for n, p, ip in ports),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
 def on_port(name: str, *ports: Port, **spec: object) -> Pod:
-    return pod(name, containers=(listening(*(ports or (WEB,))),), **spec)  # type: ignore[arg-type]
+    return pod(name, containers=(listening(*(ports or (WEB,))),), **spec)
 
 
 def daemon_on_port(*ports: Port, **spec: object) -> object:
-    result = daemon_set("d", **spec)  # type: ignore[arg-type]
+    result = daemon_set("d", **spec)
     template = replaced(
         result.spec.template,
         spec=replaced(result.spec.template.spec, containers=(listening(*(ports or (WEB,))),)),
@@ -100,7 +100,7 @@ def test_ports_collide_by_number_protocol_and_address(one: Port, other: Port, co
 )
 def test_every_container_that_keeps_running_takes_its_ports(fields: dict[str, object], collide: bool) -> None:
     """SCH-415 with its Beyond; kube-scheduler counts init containers no more than this."""
-    result = plan(node_pool(), on_port("p"), pod("q", **fields))  # type: ignore[arg-type]
+    result = plan(node_pool(), on_port("p"), pod("q", **fields))
     assert sizes(result) == ([1, 1] if collide else [2])
 
 

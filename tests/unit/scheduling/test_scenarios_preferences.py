@@ -40,7 +40,7 @@ def in_zone(zone: str) -> object:
 
 
 def preferring(*preferences: tuple[int, object], **fields: object) -> Affinity:
-    return affinity(preferred=preferences, **fields)  # type: ignore[arg-type]
+    return affinity(preferred=preferences, **fields)
 
 
 # -- alternatives ---------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def preferring(*preferences: tuple[int, object], **fields: object) -> Affinity:
     ],
 )
 def test_the_first_alternative_that_can_be_had_is_taken(terms: list[object], expected: list[str]) -> None:
-    result = plan(node_pool(), pod("p", affinity=affinity(*terms)))  # type: ignore[arg-type]
+    result = plan(node_pool(), pod("p", affinity=affinity(*terms)))
     assert asked(result, ZONE) == [("In", (zone,)) for zone in expected]
     assert left(result) == ([] if expected else ["p"])
 
@@ -64,7 +64,7 @@ def test_a_required_term_is_skipped_when_pod_affinity_rules_it_out() -> None:
     """S-200 with S-182: terms are tried one by one, whatever made the first fail."""
     there = node_and_claim("n", {"cpu": "1m"}, labels={ZONE: "z1"})
     guard = pod("g", node_name="n", meta={"labels": {"app": "web"}})
-    either = affinity(in_zone("z1"), in_zone("z2"), pod_anti_affinity=affinity_terms(affinity_term(key=ZONE)))  # type: ignore[arg-type]
+    either = affinity(in_zone("z1"), in_zone("z2"), pod_anti_affinity=affinity_terms(affinity_term(key=ZONE)))
     result = plan(node_pool(), there, guard, pod("p", {"cpu": "1"}, affinity=either))
     assert asked(result, ZONE) == [("In", ("z2",))]
 
@@ -175,7 +175,7 @@ def test_with_policy_ignore_a_pod_joins_nodes_against_its_preference() -> None:
 def test_with_policy_ignore_no_preference_opens_a_node(spec: dict[str, object]) -> None:
     """SCH-252"""
     cluster = PlannedCluster(node_pool(), options=IGNORE)
-    assert left(cluster.batch(app_pods(5, **spec))) == []  # type: ignore[arg-type]
+    assert left(cluster.batch(app_pods(5, **spec))) == []
     assert cluster.per_node() == [5]
 
 
@@ -204,7 +204,7 @@ def test_a_soft_spread_that_cannot_hold_leaves_no_pod_out(spread: object) -> Non
     cluster = PlannedCluster(
         node_pool(labels={ZONE: "z1"}), node_and_claim("other", {"cpu": "1m"}, labels={ZONE: "z3"})
     )
-    assert left(cluster.batch(app_pods(6, {"cpu": "1"}, spread=[spread]))) == []  # type: ignore[list-item]
+    assert left(cluster.batch(app_pods(6, {"cpu": "1"}, spread=[spread]))) == []
     assert cluster.counts() == {"z1": 6}
 
 

@@ -104,7 +104,7 @@ def test_a_pod_with_an_invalid_requirement_stays_waiting_and_the_reason_says_whi
     spec: dict[str, object], text: str
 ) -> None:
     """S-006, S-007, S-009, SCH-052, SCH-053, SCH-055"""
-    result = plan(node_pool(), pod("p", **spec), pod("fine"))  # type: ignore[arg-type]
+    result = plan(node_pool(), pod("p", **spec), pod("fine"))
     assert left(result) == ["p"]
     assert categories(result) == {"pod"}
     assert text in details(result)
@@ -208,7 +208,7 @@ def test_pods_of_a_leaving_node_are_planned_with_the_waiting_ones() -> None:
 def test_only_pods_that_will_need_a_place_leave_with_their_node(bound: dict[str, object], moved: int) -> None:
     """S-014, S-015, SCH-060"""
     leaving = node_and_claim("n", {"cpu": "8", "memory": "8Gi"}, deleted=True)
-    result = plan(node_pool(), leaving, pod("p", {"cpu": "1"}, node_name="n", **bound))  # type: ignore[arg-type]
+    result = plan(node_pool(), leaving, pod("p", {"cpu": "1"}, node_name="n", **bound))
     assert sum(sizes(result)) == moved
     assert result.unschedulable == ()
 

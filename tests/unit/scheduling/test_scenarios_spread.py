@@ -29,8 +29,8 @@ from support.topology_builders import app_pods, of_app, spread_over
 
 def running(name: str, on: str, **fields: object) -> Pod:
     """A bound pod of app web."""
-    meta = {"labels": {"app": "web"}, **fields.pop("meta", {})}  # type: ignore[dict-item]
-    return pod(name, node_name=on, meta=meta, **fields)  # type: ignore[arg-type]
+    meta = {"labels": {"app": "web"}, **fields.pop("meta", {})}
+    return pod(name, node_name=on, meta=meta, **fields)
 
 
 # -- zones ------------------------------------------------------------------------------------------------------------

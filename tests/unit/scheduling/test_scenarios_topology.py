@@ -45,7 +45,7 @@ RACK = "example.com/rack"
 
 
 def in_zones(*zones: str, **spec: object) -> object:
-    return node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", *zones)], **spec)  # type: ignore[arg-type]
+    return node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", *zones)], **spec)
 
 
 def at(zone: str) -> dict[str, object]:
@@ -54,8 +54,8 @@ def at(zone: str) -> dict[str, object]:
 
 def running(name: str, on: str, app: str = "web", **fields: object) -> Pod:
     """A bound pod of an app."""
-    meta = {"labels": {"app": app}, **fields.pop("meta", {})}  # type: ignore[dict-item]
-    return pod(name, node_name=on, meta=meta, **fields)  # type: ignore[arg-type]
+    meta = {"labels": {"app": app}, **fields.pop("meta", {})}
+    return pod(name, node_name=on, meta=meta, **fields)
 
 
 def full(name: str, zone: str) -> object:

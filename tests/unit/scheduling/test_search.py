@@ -184,7 +184,7 @@ def test_pods_that_want_different_values_of_a_custom_label_are_on_different_node
 
 
 def equal_pools(number: int, **spec: object) -> list[NodePool]:
-    return [node_pool(f"np{n}", **spec) for n in range(number)]  # type: ignore[arg-type]
+    return [node_pool(f"np{n}", **spec) for n in range(number)]
 
 
 def contents(solution: Solution) -> list[tuple[str, list[str]]]:

@@ -72,7 +72,7 @@ def test_an_error_of_the_solver_ends_the_decision(two_cores: None) -> None:
         def run(self) -> None:
             raise MemoryError("the solver")
 
-    costs._solvers.append(Failing())  # type: ignore[arg-type]
+    costs._solvers.append(Failing())
     costs._run()
     with pytest.raises(MemoryError, match="the solver"):
         costs.wait()

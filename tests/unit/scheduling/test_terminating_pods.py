@@ -31,7 +31,7 @@ NODE = node("n", {"cpu": "2"})
 def ending(seconds: float, cpu: str = "2", **changes: object) -> Pod:
     """A pod of the node that was deleted, and whose grace period ends in so many seconds."""
     meta = {"deletion_timestamp": NOW + timedelta(seconds=seconds)}
-    return pod("old", {"cpu": cpu}, node_name="n", **{"meta": meta, **changes})  # type: ignore[arg-type]
+    return pod("old", {"cpu": cpu}, node_name="n", **{"meta": meta, **changes})
 
 
 def outcome(result: Solution) -> tuple[int, dict[str, int]]:

@@ -44,7 +44,7 @@ WEB = LabelSelector(match_labels={"app": "web"})
 
 
 def near(key: str = labels.ZONE, **fields: object) -> PodAffinityTerm:
-    return PodAffinityTerm(topology_key=key, label_selector=WEB, **fields)  # type: ignore[arg-type]
+    return PodAffinityTerm(topology_key=key, label_selector=WEB, **fields)
 
 
 def spread(when: str) -> tuple[TopologySpreadConstraint, ...]:
@@ -54,7 +54,7 @@ def spread(when: str) -> tuple[TopologySpreadConstraint, ...]:
 
 
 def listening(**fields: object) -> Container:
-    return Container(ports=(ContainerPort(container_port=80, host_port=8080),), **fields)  # type: ignore[arg-type]
+    return Container(ports=(ContainerPort(container_port=80, host_port=8080),), **fields)
 
 
 HARD = [
@@ -71,7 +71,7 @@ def test_a_pod_with_an_unsupported_constraint_waits_and_its_reason_names_it(
     SCH-780, SCH-781: a pod with device claims is not scheduled at all.
     """
     there = node_and_claim("n", {"cpu": "1"})
-    result = plan(node_pool(), there, pod("p", {"cpu": "100m"}, **spec), pod("q", {"cpu": "2"}))  # type: ignore[arg-type]
+    result = plan(node_pool(), there, pod("p", {"cpu": "100m"}, **spec), pod("q", {"cpu": "2"}))
     assert (left(result), categories(result), existing(result), sizes(result)) == (["p"], {category}, {}, [1])
     assert named in details(result)
 
@@ -97,7 +97,7 @@ def test_a_pod_with_an_unsupported_constraint_waits_and_its_reason_names_it(
 )
 def test_a_preferred_or_empty_constraint_excludes_no_node(spec: dict[str, object]) -> None:
     """SCH-250"""
-    assert sizes(plan(node_pool(), pod("p", **spec))) == [1]  # type: ignore[arg-type]
+    assert sizes(plan(node_pool(), pod("p", **spec))) == [1]
 
 
 def test_a_pod_in_the_network_of_its_host_may_take_no_port_of_it() -> None:
@@ -144,20 +144,20 @@ def web(name: str, **fields: object) -> object:
 def test_a_pod_that_repels_others_closes_its_node_to_them_only() -> None:
     """S-183 for host names: a selected pod goes elsewhere, any other may come."""
     there = [node_and_claim("a", {"cpu": "4"}), node_and_claim("b", {"cpu": "4"})]
-    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
+    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))
     assert existing(plan(node_pool(), there, guard, web("w"))) == {"b": 1}
     assert existing(plan(node_pool(), there, guard, pod("plain", {"cpu": "100m"}))) == {"a": 1}
 
 
 def test_a_repelled_pod_gets_a_node_of_its_own_when_its_node_is_closed() -> None:
-    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
+    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME))
     result = plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w"))
     assert (existing(result), sizes(result)) == ({}, [1])
 
 
 def test_a_pod_repelled_from_a_whole_zone_goes_to_another() -> None:
     """S-183"""
-    guard = pod("guard", node_name="a", **repelling(labels.ZONE))  # type: ignore[arg-type]
+    guard = pod("guard", node_name="a", **repelling(labels.ZONE))
     there = node_and_claim("a", {"cpu": "4"}, labels={labels.ZONE: "z1"})
     result = plan(node_pool(), there, guard, web("w"))
     assert (left(result), existing(result)) == ([], {})
@@ -176,13 +176,13 @@ def test_a_pod_repelled_from_a_whole_zone_goes_to_another() -> None:
 )
 def test_the_pods_that_an_anti_affinity_selects_depend_on_namespaces(term: dict[str, object], closed: bool) -> None:
     """S-185"""
-    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME, **term))  # type: ignore[arg-type]
+    guard = pod("guard", node_name="a", **repelling(labels.HOSTNAME, **term))
     result = plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w", namespace="other"))
     assert bool(existing(result)) is not closed
 
 
 def test_anti_affinity_of_a_finished_pod_does_not_count() -> None:
-    guard = pod("guard", node_name="a", status={"phase": "Succeeded"}, **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
+    guard = pod("guard", node_name="a", status={"phase": "Succeeded"}, **repelling(labels.HOSTNAME))
     assert existing(plan(node_pool(), node_and_claim("a", {"cpu": "4"}), guard, web("w"))) == {"a": 1}
 
 
@@ -190,10 +190,7 @@ def test_anti_affinity_of_a_finished_pod_does_not_count() -> None:
 def test_twenty_thousand_pods_hear_from_five_thousand_others_in_no_time() -> None:
     """Replicas with labels of their own included: only labels that some term reads tell pods apart."""
     there = [node_and_claim(f"n{number}", {"cpu": "4"}) for number in range(100)]
-    guards = [
-        pod(f"g{n}", node_name=f"n{n % 100}", **repelling(labels.HOSTNAME))  # type: ignore[arg-type]
-        for n in range(5000)
-    ]
+    guards = [pod(f"g{n}", node_name=f"n{n % 100}", **repelling(labels.HOSTNAME)) for n in range(5000)]
     waiting = [
         pod(f"w{n}", {"cpu": "1m"}, meta={"labels": {"app": "web", "statefulset.kubernetes.io/pod-name": f"w{n}"}})
         for n in range(20_000)

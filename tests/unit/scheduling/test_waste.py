@@ -26,7 +26,7 @@ def wasted(result: Solution, *types: InstanceType) -> dict[str, float]:
 
 def waste_of(*types: InstanceType, **requests: str | int) -> dict[str, float]:
     asked = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in requests.items()}
-    return wasted(plan(node_pool("p"), pod("a", asked), types=types), *types)  # type: ignore[arg-type]
+    return wasted(plan(node_pool("p"), pod("a", asked), types=types), *types)
 
 
 def test_a_price_is_divided_with_8_gib_for_a_core_and_the_unused_part_is_waste() -> None:

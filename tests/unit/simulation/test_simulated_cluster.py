@@ -101,7 +101,7 @@ def test_three_hundred_pods_run_and_when_they_leave_nothing_is_left_that_costs_m
         assert await cluster.wait_until(lambda: cluster.counts().is_empty, 600)
         await asyncio.sleep(60)
         for kind in (kinds.POD, kinds.NODE, kinds.NODE_CLAIM):
-            assert (await cluster.kube.list(kind)).items == ()  # type: ignore[arg-type]
+            assert (await cluster.kube.list(kind)).items == ()
         assert await cluster.cloud.list() == ()
 
     run_in_virtual_time(scenario, replace(SETTINGS, nominate_pods=nominate))

@@ -286,7 +286,7 @@ def test_a_start_without_a_time_zone_is_refused() -> None:
         return None
 
     with pytest.raises(ValueError, match="time zone"):
-        LoopClock(asyncio.SelectorEventLoop, datetime(2026, 3, 1))  # type: ignore[arg-type]  # noqa: DTZ001
+        LoopClock(asyncio.SelectorEventLoop, datetime(2026, 3, 1))  # noqa: DTZ001
 
 
 def test_random_numbers_are_the_same_in_every_run_and_outside_they_go_on_where_they_were() -> None:

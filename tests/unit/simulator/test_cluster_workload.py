@@ -103,7 +103,7 @@ def test_pods_keep_their_rules_about_other_pods_their_owner_and_what_they_say_of
         "annotations": {labels.DO_NOT_DISRUPT: "true"},
         "owner_references": (owner("ReplicaSet", "shop"),),
     }
-    workload = cluster_workload(ClusterPods((pod("p", meta=meta, **rules),)), LoadPattern.STEADY, seed=1, days=1)  # type: ignore[arg-type]
+    workload = cluster_workload(ClusterPods((pod("p", meta=meta, **rules),)), LoadPattern.STEADY, seed=1, days=1)
     played = workload.pods[0].template.pod("new")
     assert (played.spec.affinity, played.spec.topology_spread_constraints) == (apart, (spread,))
     assert (host_ports_of(played.spec), played.spec.priority) == (host_ports_of(PodSpec(containers=ports)), 7)
@@ -144,10 +144,9 @@ def test_pods_stay_in_the_zone_of_their_volumes(pattern: LoadPattern) -> None:
     )
     workload = cluster_workload(ClusterPods(tuple(found), volumes), pattern, seed=1, days=0.1)
     first_two = [life.template.spec.affinity for life in workload.pods[:2]]
-    assert [
-        affinity.node_affinity.required.node_selector_terms  # type: ignore[union-attr]
-        for affinity in first_two
-    ] == [(term(expr("arch", "In", "arm"), expr(labels.ZONE, "In", zone)),) for zone in "ab"]
+    assert [affinity.node_affinity.required.node_selector_terms for affinity in first_two] == [
+        (term(expr("arch", "In", "arm"), expr(labels.ZONE, "In", zone)),) for zone in "ab"
+    ]
 
 
 def test_a_replica_that_comes_back_is_in_the_zone_of_its_own_volume() -> None:
@@ -173,7 +172,7 @@ def test_a_volume_that_is_in_reach_of_two_zones_allows_both_and_other_rules_stil
     for stated, terms in ((None, 2), (wide, 0)):
         found = ClusterPods((pod("p", {"cpu": "1"}, volumes=using("data"), affinity=stated),), volumes)
         (life,) = cluster_workload(found, LoadPattern.STEADY, seed=1, days=1).pods
-        assert len(life.template.spec.affinity.node_affinity.required.node_selector_terms) == terms  # type: ignore[union-attr]
+        assert len(life.template.spec.affinity.node_affinity.required.node_selector_terms) == terms
 
 
 def test_pods_keep_their_system_and_their_grace_period_and_lose_what_steers_simulated_nodes() -> None:
@@ -188,7 +187,7 @@ def test_pods_keep_their_system_and_their_grace_period_and_lose_what_steers_simu
         pod("gone", meta=leaving),
         pod("p", meta=steering, **rules),
         pod("q", priority=5, priority_class_name="own"),
-    )  # type: ignore[arg-type]
+    )
     first, second = cluster_workload(ClusterPods(found), LoadPattern.STEADY, seed=1, days=1).pods
     assert first.template.annotations == {"team": "a", "example.com/kwok-owner": "b"}
     spec = first.template.spec

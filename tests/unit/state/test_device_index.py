@@ -52,13 +52,13 @@ def test_a_snapshot_does_not_change_and_counts_as_a_change_of_the_cluster() -> N
 def test_what_a_node_published_is_remembered_when_it_is_gone() -> None:
     """Beyond SCH-784: the next node of the type will have the same devices."""
     state = feed(ClusterState(), [device_class(), published("s", slice_spec(*gpus(2), node="n"))])
-    assert state.snapshot().devices.remembered == {}  # type: ignore[union-attr]
+    assert state.snapshot().devices.remembered == {}
     state.set_node(node("n", {"cpu": 1}, labels=TYPED))
-    learned = state.snapshot().devices.remembered["g4"]  # type: ignore[union-attr]
+    learned = state.snapshot().devices.remembered["g4"]
     assert [(len(spec.devices), spec.node_name) for spec in learned] == [(2, None)]
     state.devices.remove_slice("s")
     state.remove_node("n")
-    assert state.snapshot().devices.remembered["g4"] == learned  # type: ignore[union-attr]
+    assert state.snapshot().devices.remembered["g4"] == learned
 
 
 def test_the_node_with_the_most_devices_teaches_and_parts_of_pools_do_not() -> None:
@@ -72,7 +72,7 @@ def test_the_node_with_the_most_devices_teaches_and_parts_of_pools_do_not() -> N
             published("c", slice_spec(*gpus(9), node="c", slices=2)),
         ],
     )
-    learned = state.snapshot().devices.remembered["g4"]  # type: ignore[union-attr]
+    learned = state.snapshot().devices.remembered["g4"]
     assert [len(spec.devices) for spec in learned] == [3]
 
 

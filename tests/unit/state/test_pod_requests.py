@@ -198,7 +198,7 @@ def test_pods_that_differ_in_what_scheduling_reads_are_of_different_classes() ->
     pod_signatures = [
         classes.signature_of(pod("p", BASE)),
         *(classes.signature_of(pod("p", **{"requests": BASE, **fields})) for fields in DIFFERENT),
-    ]  # type: ignore[arg-type]
+    ]
     assert len(set(pod_signatures)) == len(pod_signatures)
 
 
@@ -214,7 +214,7 @@ SAME = [
 def test_what_no_decision_reads_splits_no_class() -> None:
     classes = PodSignatureCache()
     plain = classes.signature_of(pod("p", BASE))
-    assert {classes.signature_of(pod("p", **{"requests": BASE, **fields})) for fields in SAME} == {plain}  # type: ignore[arg-type]
+    assert {classes.signature_of(pod("p", **{"requests": BASE, **fields})) for fields in SAME} == {plain}
 
 
 def test_the_order_of_keys_in_a_manifest_does_not_split_a_class() -> None:

@@ -74,8 +74,8 @@ def test_a_request_of_neither_form_and_an_unknown_constraint_are_refused() -> No
 def test_claims_of_a_pod_are_its_own_or_shared() -> None:
     """K15-150, K15-151: direct name, or generated name from pod status; one that is not allocated is searched for."""
     devices = ClusterDevices({("default", name): resource_claim(name, exactly()) for name in ("a", "b")}, {}, CLASSES)
-    (own,) = devices.resolve(of_template("p", "t", made={"t": "a"}), LeavingPods()).demand.claims  # type: ignore[union-attr]
-    (shared,) = devices.resolve(using("q", "b"), LeavingPods()).demand.claims  # type: ignore[union-attr]
+    (own,) = devices.resolve(of_template("p", "t", made={"t": "a"}), LeavingPods()).demand.claims
+    (shared,) = devices.resolve(using("q", "b"), LeavingPods()).demand.claims
     assert isinstance(own, ClaimedDevices)
     assert isinstance(shared, SharedClaim)
     assert shared.devices == own

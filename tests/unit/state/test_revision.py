@@ -34,11 +34,11 @@ def test_a_new_resource_version_alone_does_not_move_the_revision() -> None:
     state = filled()
     before = state.revision
     node, owner = node_and_claim("n", {"cpu": "4"})
-    state.set_node(later(node))  # type: ignore[arg-type]
-    state.set_claim(later(owner))  # type: ignore[arg-type]
-    state.set_pool(later(node_pool()))  # type: ignore[arg-type]
-    state.set_pod(later(pod("p", {"cpu": "1"}, node_name="n")))  # type: ignore[arg-type]
-    state.set_pdb(later(budget("b", {"a": "b"}, max_unavailable=1)))  # type: ignore[arg-type]
+    state.set_node(later(node))
+    state.set_claim(later(owner))
+    state.set_pool(later(node_pool()))
+    state.set_pod(later(pod("p", {"cpu": "1"}, node_name="n")))
+    state.set_pdb(later(budget("b", {"a": "b"}, max_unavailable=1)))
     assert state.revision == before
 
 
@@ -75,7 +75,7 @@ def test_a_heartbeat_builds_no_state_node_and_its_version_is_kept() -> None:
     """A kubelet writes its Node every five minutes; what is written to it later names its newest version."""
     state = filled()
     before = state.state_nodes()
-    state.set_node(later(node_and_claim("n", {"cpu": "4"})[0]))  # type: ignore[arg-type]
+    state.set_node(later(node_and_claim("n", {"cpu": "4"})[0]))
     assert state.state_nodes() is before
     node = state.node("n")
     assert node is not None

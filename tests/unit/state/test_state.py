@@ -126,8 +126,8 @@ def test_a_claim_that_launches_and_registers_stays_one_node() -> None:
     cluster_state = state(claim("c"))
     assert names(cluster_state) == ["c"]
     there, behind = node_and_claim("n", {"cpu": "4"})
-    behind = replaced(behind, metadata=replaced(behind.metadata, name="c"))  # type: ignore[arg-type]
-    cluster_state.set_claim(behind)  # type: ignore[arg-type]
+    behind = replaced(behind, metadata=replaced(behind.metadata, name="c"))
+    cluster_state.set_claim(behind)
     assert names(cluster_state) == ["c"]
     cluster_state.set_node(there)
     assert [(state_node.name, state_node.key, state_node.registered) for state_node in cluster_state.state_nodes()] == [
@@ -333,7 +333,7 @@ def test_taints_that_will_go_are_hidden_while_a_node_starts(initialized: bool, k
     """SCH-084, SCH-085, OPS-115"""
     taints = [taint("node.kubernetes.io/not-ready"), taint("starting"), taint("mine")]
     startup = {"startup_taints": (pool_taint("starting"),)}
-    there = node_and_claim("n", {"cpu": "4"}, taints=taints, initialized=initialized, **startup)  # type: ignore[arg-type]
+    there = node_and_claim("n", {"cpu": "4"}, taints=taints, initialized=initialized, **startup)
     assert [taint.key for taint in view(state(there)).taints] == kept
 
 

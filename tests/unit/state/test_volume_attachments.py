@@ -311,7 +311,7 @@ PODS = some(
 )
 HEAPS = st.tuples(
     *(
-        st.lists(strategy.map(lambda body, kind=kind: msgspec.convert(body, kind)), max_size=4)  # type: ignore[misc]
+        st.lists(strategy.map(lambda body, kind=kind: msgspec.convert(body, kind)), max_size=4)
         for kind, strategy in (
             (PersistentVolumeClaim, CLAIMS),
             (PersistentVolume, VOLUMES),
@@ -328,7 +328,7 @@ HEAPS = st.tuples(
 def test_no_objects_however_senseless_break_the_picture(heap: tuple[list[Wire], ...]) -> None:
     """S-142: one bad object is a fault of its pod, never of the pass."""
     picture = snapshot(*heap).volumes
-    all_pods: Iterable[Pod] = heap[-1]  # type: ignore[assignment]
+    all_pods: Iterable[Pod] = heap[-1]
     for one in all_pods:
         pod_volumes = picture.resolve(one)
         assert hash(pod_volumes) == hash(picture.resolve(one))

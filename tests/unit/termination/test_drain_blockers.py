@@ -130,7 +130,7 @@ def test_pods_of_one_cause_share_a_sentence_and_the_text_does_not_depend_on_thei
 
 def attachment(**meta: object) -> VolumeAttachment:
     return VolumeAttachment(
-        metadata=ObjectMeta(name="csi-1", **meta),  # type: ignore[arg-type]
+        metadata=ObjectMeta(name="csi-1", **meta),
         spec=VolumeAttachmentSpec(
             attacher="ebs.csi.aws.com", node_name="n", source=VolumeAttachmentSource(persistent_volume_name="pv-1")
         ),

@@ -164,9 +164,9 @@ async def test_a_refused_write_delays_an_ending_and_loses_nothing(
 ) -> None:
     """OPS-008: whichever write is refused twice, node, claim and instance are removed."""
     await ready(cluster, termination_grace_period="10m")
-    cluster.connection.refuse = refusing(error, 2, shown)  # type: ignore[arg-type]
+    cluster.connection.refuse = refusing(error, 2, shown)
     subject = kinds.NODE if shown == "delete NodeClaim" else kinds.NODE_CLAIM
-    await cluster.kube.delete(subject, "node-c" if subject is kinds.NODE else "c")  # type: ignore[arg-type]
+    await cluster.kube.delete(subject, "node-c" if subject is kinds.NODE else "c")
     await until(lambda: all_gone(cluster), 60)
     assert cluster.cloud.instances == {}
 

@@ -270,7 +270,7 @@ async def test_an_eviction_that_met_another_pod_is_dropped_silently(cluster: Vir
     """DIS-S303"""
     await ready(cluster)
     await cluster.running("busy", "node-c")
-    cluster.connection.refuse = refusing(lambda: error, 100, "evict Pod")  # type: ignore[arg-type,return-value]
+    cluster.connection.refuse = refusing(lambda: error, 100, "evict Pod")
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(0.5)
     assert await cluster.events("Evicted") == []
@@ -287,7 +287,7 @@ async def test_a_failed_eviction_is_reported_and_retried(cluster: VirtualCluster
     """A missing permission would otherwise hold nodes without a word."""
     await ready(cluster)
     await cluster.running("busy", "node-c")
-    cluster.connection.refuse = refusing(lambda: error, 3, "evict Pod")  # type: ignore[arg-type,return-value]
+    cluster.connection.refuse = refusing(lambda: error, 3, "evict Pod")
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(5)
     assert any(str(error) in event.message for event in await cluster.events("FailedDraining"))
@@ -307,7 +307,7 @@ async def test_refused_evictions_are_tried_with_growing_pauses(cluster: VirtualC
             asked.append(cluster.elapsed)
             raise TooManyRequests("budget")
 
-    cluster.connection.refuse = refuse  # type: ignore[assignment]
+    cluster.connection.refuse = refuse
     await cluster.kube.delete(kinds.NODE, "node-c")
     await asyncio.sleep(120)
     pauses = [later - earlier for earlier, later in pairwise(asked)]
@@ -412,7 +412,7 @@ async def test_a_forced_deletion_that_fails_does_not_delay_the_others(cluster: V
         if str(write) == "delete Pod" and write.name == "one":  # type: ignore[attr-defined]
             raise ServerUnavailable("broken", status=500)
 
-    cluster.connection.refuse = refuse  # type: ignore[assignment]
+    cluster.connection.refuse = refuse
     await cluster.kube.delete(kinds.NODE_CLAIM, "c")
     await asyncio.sleep(3)
     deleted = [write.name for write in cluster.connection.writes if str(write) == "delete Pod"]

@@ -72,7 +72,7 @@ async def test_a_replica_that_does_not_lead_shows_the_cluster_and_says_where_the
     await cluster.pool()
     manager = Manager(
         cluster.kube,
-        cluster.cloud,  # type: ignore[arg-type]
+        cluster.cloud,
         cluster.clock,
         Settings(console=True, history_file=str(tmp_path / "history.db")),
     )
@@ -103,8 +103,8 @@ async def test_a_replica_that_does_not_lead_applies_prices_of_overlays_and_write
     spec = NodeOverlaySpec(requirements=(), price_adjustment="+100%")
     await cluster.kube.create(kinds.NODE_OVERLAY, NodeOverlay(metadata=ObjectMeta(name="dear"), spec=spec))
     settings = Settings(console=True, feature_gates=parse_feature_gates("NodeOverlay=true"))
-    manager = Manager(cluster.kube, cluster.cloud, cluster.clock, settings, ManagerOptions())  # type: ignore[arg-type]
-    following = asyncio.create_task(manager.run(asyncio.Event().wait))  # type: ignore[arg-type]
+    manager = Manager(cluster.kube, cluster.cloud, cluster.clock, settings, ManagerOptions())
+    following = asyncio.create_task(manager.run(asyncio.Event().wait))
     await asyncio.sleep(1)
     source = ControllerSource(RunningController(manager, cast(Any, None), lambda: False))
     showing = asyncio.create_task(source.run())

@@ -68,7 +68,7 @@ def parts(given: ConsoleInput | None = None, **further: object) -> ConsoleParts:
     shown = given or console_input(*CLUSTER)
     options = planning_options.disruption_options(Settings())
     feeds = ConsoleFeeds(StagedSource(shown, "a recording"), options)
-    return ConsoleParts(feeds, SecretLinkAccess(SECRET, "me"), explain, **further)  # type: ignore[arg-type]
+    return ConsoleParts(feeds, SecretLinkAccess(SECRET, "me"), explain, **further)
 
 
 @asynccontextmanager

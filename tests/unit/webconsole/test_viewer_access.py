@@ -43,12 +43,12 @@ async def browser(shown: ConsoleParts, token: str) -> AsyncIterator[httpx2.Async
 
 async def document(shown: ConsoleParts, client: httpx2.AsyncClient) -> dict[str, Any]:
     """The view, once it is made."""
-    seen = await shown.access.viewer(client.build_request("GET", "/"))  # type: ignore[arg-type]
+    seen = await shown.access.viewer(client.build_request("GET", "/"))
     assert isinstance(seen, Viewer), seen
     await shown.feeds.feed(seen.visibility).refresh()
     answer = await client.get("/api/view")
     assert answer.status_code == 200, answer.text
-    return answer.json()  # type: ignore[no-any-return]
+    return answer.json()
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -133,11 +133,11 @@ async def test_a_stream_ends_when_the_rights_of_its_viewer_change() -> None:
     shown = reviewed_parts(server, clock)
     async with browser(shown, "admin") as client:
         request = client.build_request("GET", "/")
-        viewer = await shown.access.viewer(request)  # type: ignore[arg-type]
+        viewer = await shown.access.viewer(request)
         assert isinstance(viewer, Viewer)
         await shown.feeds.feed(viewer.visibility).refresh()
         feed = shown.feeds.feed(viewer.visibility)
-        events = _Pages(shown)._events(request, viewer, feed)  # type: ignore[arg-type]
+        events = _Pages(shown)._events(request, viewer, feed)
         assert (await anext(events)).startswith(b"data: ")
         server.rights["admin"] = frozenset({("nodes", "")})
         clock.now += ANSWER_SECONDS + 1
@@ -155,7 +155,7 @@ async def test_questions_to_the_api_server_are_remembered_and_shared() -> None:
 
 
 async def _may_see(shown: ConsoleParts, client: httpx2.AsyncClient) -> frozenset[str] | None:
-    viewer = await shown.access.viewer(client.build_request("GET", "/"))  # type: ignore[arg-type]
+    viewer = await shown.access.viewer(client.build_request("GET", "/"))
     return viewer.visibility.pod_namespaces if isinstance(viewer, Viewer) else frozenset()
 
 
@@ -189,7 +189,7 @@ async def test_a_viewer_who_may_list_pods_of_many_namespaces_sees_the_first_hund
 
 async def test_a_deleted_namespace_is_seen_no_more() -> None:
     clock, names = Clock(), ["shop", "default"]
-    shown = reviewed_parts(ReviewingServer(), clock, names)  # type: ignore[arg-type]
+    shown = reviewed_parts(ReviewingServer(), clock, names)
     async with browser(shown, "shopkeeper") as client:
         assert await _may_see(shown, client) == {"shop"}
         names.remove("shop")

@@ -109,7 +109,7 @@ def dollars(usd: float | None) -> str:
 
 def _cells(visit: Visit, table: str) -> list[list[str]]:
     visit.page.wait_for_selector(f"#{table} tbody tr", timeout=TIMEOUT_MS)
-    return visit.page.evaluate(  # type: ignore[no-any-return]
+    return visit.page.evaluate(
         "id => [...document.querySelectorAll(`#${id} tbody tr`)]"
         ".map((row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent))",
         table,
@@ -257,7 +257,7 @@ def test_people_sign_in_with_a_token_and_see_what_they_may_list(chromium: Any) -
     given = console_input(*CLUSTER)
     claims = tuple(view.claim for view in given.snapshot.nodes if view.claim is not None)
     given = replace(given, wires=ClusterWires(claims, given.snapshot.pools))
-    access = KubernetesAccess(ReviewingServer(), lambda: NAMESPACES, monotonic)  # type: ignore[arg-type]
+    access = KubernetesAccess(ReviewingServer(), lambda: NAMESPACES, monotonic)
     with served(StagedSource(given), access=access) as address:
         visit = Visit(chromium, address, shows="form")
         page = visit.page
@@ -289,7 +289,7 @@ def test_people_sign_in_with_a_token_and_see_what_they_may_list(chromium: Any) -
 def test_a_viewer_who_gets_rights_after_signing_in_tries_again_with_the_same_token(chromium: Any) -> None:
     server, clock = ReviewingServer(), Clock()
     given = console_input(*CLUSTER)
-    access = KubernetesAccess(server, lambda: NAMESPACES, lambda: clock.now)  # type: ignore[arg-type]
+    access = KubernetesAccess(server, lambda: NAMESPACES, lambda: clock.now)
     with served(StagedSource(given), access=access) as address:
         visit = Visit(chromium, address, shows="form")
         page = visit.page

@@ -79,7 +79,7 @@ class View:
 
 
 def _claim(provider_id: str = _PROVIDER_ID, **status: object) -> NodeClaim:
-    known = NodeClaimStatus(provider_id=provider_id, **status)  # type: ignore[arg-type]
+    known = NodeClaimStatus(provider_id=provider_id, **status)
     return msgspec.structs.replace(launch_environment.claim("one"), status=known)
 
 
@@ -106,7 +106,7 @@ def _reconciled(
             {"status": {"addresses": [msgspec.to_builtins(address) for address in node.status.addresses]}},
             subresource="status",
         )
-        controller = ProviderIdController(kube, view, instances or FakeInstances(), settings)  # type: ignore[arg-type]
+        controller = ProviderIdController(kube, view, instances or FakeInstances(), settings)
         again = await controller.reconcile(node.metadata.name)
         return (await kube.get(NODE, node.metadata.name)).spec.provider_id, again
 
@@ -176,7 +176,7 @@ def _lost(node: Node, view: View, instances: FakeInstances) -> bool:
             {"status": msgspec.to_builtins(NodeStatus(conditions=node.status.conditions))},
             subresource="status",
         )
-        await LostNodeCollector(kube, view, instances).reconcile()  # type: ignore[arg-type]
+        await LostNodeCollector(kube, view, instances).reconcile()
         try:
             await kube.get(NODE, node.metadata.name)
         except NotFound:

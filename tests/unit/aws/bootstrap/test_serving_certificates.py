@@ -126,7 +126,7 @@ _BINDINGS = {
 
 def _missing(*left_out: str, info: dict[str, str] | None = {"kubeconfig": "x"}, prefix: str = "") -> tuple[str, ...]:  # noqa: B006
     async def main() -> tuple[str, ...]:
-        kube = MemoryKube(MemoryServer(ManualClock(START), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))  # type: ignore[arg-type]
+        kube = MemoryKube(MemoryServer(ManualClock(START), kinds=(*KINDS.values(), CLUSTER_ROLE_BINDING)))
         for name, (role, group) in _BINDINGS.items():
             if name not in left_out:
                 binding = ClusterRoleBinding(
@@ -170,7 +170,7 @@ def test_a_prerequisite_that_cannot_be_read_is_reported_with_the_fix() -> None:
         async def get(self, *_: object) -> None:
             raise Forbidden("no")
 
-    texts = asyncio.run(missing_prerequisites(Refusing(), (_GROUP,)))  # type: ignore[arg-type]
+    texts = asyncio.run(missing_prerequisites(Refusing(), (_GROUP,)))
     assert len(texts) == 2
     assert all("settings.bootstrapMode" in text for text in texts)
 

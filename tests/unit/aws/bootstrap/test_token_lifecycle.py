@@ -72,9 +72,9 @@ class KubeadmEnvironment(LaunchEnvironment):
     ssm: Parameters = field(default_factory=Parameters)
 
     def restart(self) -> None:
-        choice = (lambda alphabet: next(self.characters)) if self.characters is not None else None  # type: ignore[arg-type]
+        choice = (lambda alphabet: next(self.characters)) if self.characters is not None else None
         chosen = {} if choice is None else {"choice": choice}
-        self.issuer = TokenIssuer(self.kube, self.settings, "c", self.clock, **chosen)  # type: ignore[arg-type]
+        self.issuer = TokenIssuer(self.kube, self.settings, "c", self.clock, **chosen)
         self.join_source = JoinResolver(self.issuer, self.ssm, self.settings, "c")
         self.inputs = _Templates()
         super().restart()
@@ -92,12 +92,12 @@ class KubeadmEnvironment(LaunchEnvironment):
     async def names(self) -> list[str]:
         return [secret.metadata.name for secret in await self.secrets()]
 
-    async def launch(self, claim: NodeClaim, node_class: EC2NodeClass | None = None):  # type: ignore[no-untyped-def]
+    async def launch(self, claim: NodeClaim, node_class: EC2NodeClass | None = None):
         return await self.launcher.launch(claim, node_class or kubeadm_class(), _TYPES)
 
 
 def _server(clock: virtual.LoopClock) -> MemoryServer:
-    return MemoryServer(clock, kinds=(*KINDS.values(), SECRET))  # type: ignore[arg-type]
+    return MemoryServer(clock, kinds=(*KINDS.values(), SECRET))
 
 
 def kubeadm_class(user_data: str = FIELD_REPORT, annotations: dict[str, str] = _ANNOTATED) -> EC2NodeClass:
@@ -112,7 +112,7 @@ def run_scenario(
 
     async def main(clock: virtual.LoopClock) -> None:
         kube = MemoryKube(_server(clock))
-        environment = KubeadmEnvironment(clock, kube, FakeEc2(clock), settings=settings or BootstrapSettings(), **more)  # type: ignore[arg-type]
+        environment = KubeadmEnvironment(clock, kube, FakeEc2(clock), settings=settings or BootstrapSettings(), **more)
         await kube.create(CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="cluster-info", namespace="kube-public")))
         signer = asyncio.create_task(environment.signed())
         try:
@@ -339,7 +339,7 @@ def test_a_token_that_cannot_be_created_fails_the_launch_before_createfleet() ->
         async def forbidden(*args: object, **more: object) -> None:
             raise Forbidden("secrets is forbidden")
 
-        environment.kube.list = forbidden  # type: ignore[method-assign, assignment]
+        environment.kube.list = forbidden
         with pytest.raises(LaunchFailed, match="making a bootstrap token: secrets is forbidden"):
             await environment.launch(msgspec.structs.replace(launch_environment.claim("three")))
         assert len(environment.ec2.fleets) == 1
@@ -373,11 +373,11 @@ def test_no_text_about_a_token_contains_its_secret() -> None:
         names: list[str] = []
         created = environment.ec2.create_launch_template
 
-        async def recorded(name, *args):  # type: ignore[no-untyped-def]
+        async def recorded(name, *args):
             names.append(name)
             return await created(name, *args)
 
-        environment.ec2.create_launch_template = recorded  # type: ignore[method-assign]
+        environment.ec2.create_launch_template = recorded
         with capture_logs() as lines:
             await environment.launch(await environment.claim())
             (secret,) = await environment.secrets()

@@ -220,7 +220,7 @@ async def test_a_call_times_out_after_four_minutes(client: ScriptedClient) -> No
         await asyncio.Event().wait()
         return work()
 
-    client.run = never  # type: ignore[method-assign]
+    client.run = never
     began = asyncio.get_running_loop().time()
     error = await fault(client.ec2.create_fleet(FLEET_WITH_TOKEN))
     assert error.has_no_answer

@@ -304,7 +304,7 @@ async def test_a_burst_of_launches_reads_the_watched_class(aws: Double, account:
         await process.ready_class()
         asked = [await process.kube.create(NODE_CLAIM, claim(f"c{number}", "m5.large")) for number in range(20)]
         reads = Reads(process.kube)
-        process.kube.get = reads.get  # type: ignore[method-assign]
+        process.kube.get = reads.get
         await asyncio.gather(*map(process.cloud.provider.create, asked))
         assert reads.of_classes == 0
         assert len(aws.control.instances()) == 20

@@ -44,7 +44,7 @@ class StatusCluster(FakeAwsCluster):
         super().__init__()
         self.ec2 = Ec2()
         self.health = InstanceStatusController(
-            self.ec2,  # type: ignore[arg-type]
+            self.ec2,
             self,
             self.handler,
             self.interruptions,

@@ -299,7 +299,7 @@ async def test_the_messages_of_one_receive_are_handled_concurrently(cluster: Int
         await asyncio.wait_for(all_begun.wait(), timeout=5)
         await handle(notice)
 
-    cluster.handler.handle = wait_for_the_others  # type: ignore[method-assign]
+    cluster.handler.handle = wait_for_the_others
     await cluster.reconcile()
     assert await cluster.deleted_claims() == sorted(f"claim-{number}" for number in range(10))
     assert len(cluster.sqs.deleted) == 10

@@ -62,7 +62,7 @@ class Ec2:
 async def test_an_instance_waits_for_its_partition_and_gets_it_as_a_label() -> None:
     """AWS-T606, AWS-612."""
     cluster, ec2 = FakeAwsCluster(), Ec2(None)
-    hook: RegistrationHook = PlacementGroupPartitionHook(ec2)  # type: ignore[arg-type]
+    hook: RegistrationHook = PlacementGroupPartitionHook(ec2)
     await cluster.add_instance("a", "i-1", {**SPOT, PLACEMENT_GROUP_PARTITION: ""})
     claim = await cluster.claim("a")
     assert await hook.check(claim) == HookPending()
@@ -81,7 +81,7 @@ async def test_an_instance_without_a_partition_group_does_not_wait(own: dict[str
     """AWS-612."""
     cluster, ec2 = FakeAwsCluster(), Ec2()
     await cluster.add_instance("a", "i-1", own)
-    assert await PlacementGroupPartitionHook(ec2).check(await cluster.claim("a")) == HookSatisfied()  # type: ignore[arg-type]
+    assert await PlacementGroupPartitionHook(ec2).check(await cluster.claim("a")) == HookSatisfied()
     assert ec2.asked == 0
 
 
@@ -166,7 +166,7 @@ def test_other_broken_parts_are_replaced_after_half_an_hour(name: str) -> None:
 
 
 async def _joined(cluster: VirtualCluster) -> None:
-    cluster.cloud.repair_policies = lambda: LEGACY_REPAIR_POLICIES  # type: ignore[method-assign]
+    cluster.cloud.repair_policies = lambda: LEGACY_REPAIR_POLICIES
     await cluster.node_class()
     pool = await cluster.pool(disruption=CLOSED)
     await cluster.start(ON)

@@ -56,7 +56,7 @@ class ReservationCluster(FakeAwsCluster):
     def __init__(self) -> None:
         super().__init__()
         self.ec2 = Ec2()
-        self.loop = CapacityReservationExpiration(self.ec2, self, self.kube, self.clock)  # type: ignore[arg-type]
+        self.loop = CapacityReservationExpiration(self.ec2, self, self.kube, self.clock)
 
     def reservation(self, name: str, kind: str, minutes: float) -> None:
         end = self.clock.now() + timedelta(minutes=minutes)

@@ -185,7 +185,7 @@ def test_an_instance_of_a_known_claim_is_kept_without_a_read_of_claims() -> None
     async def scenario(environment: LaunchEnvironment) -> None:
         put(environment, info(age=60))
         await environment.set_provider_id(await environment.claim("one", uid=""), "i-1")
-        environment.kube.list = None  # type: ignore[assignment, method-assign]
+        environment.kube.list = None
         assert await collector(environment).collect() == ()
 
     run_scenario(scenario)
@@ -229,7 +229,7 @@ def test_a_claim_made_while_instances_are_listed_keeps_its_instance() -> None:
             await environment.set_provider_id(await environment.claim("late", uid=""), "i-1")
             return listed
 
-        environment.instances.list = list_and_launch  # type: ignore[method-assign]
+        environment.instances.list = list_and_launch
         assert await collector(environment).collect() == ()
         assert environment.ec2.terminated == []
 

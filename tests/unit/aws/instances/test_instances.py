@@ -270,7 +270,7 @@ def test_ids_missing_in_the_answer_are_terminated_one_by_one() -> None:
             changes = await whole(ids)
             return changes[:4] if len(changes) == 5 else changes
 
-        environment.ec2.terminate_instances = forgetful  # type: ignore[method-assign]
+        environment.ec2.terminate_instances = forgetful
         await asyncio.gather(*(environment.instances.delete(f"aws:///a/i-{n}") for n in range(5)))
         assert [len(ids) for ids in environment.ec2.terminated] == [5, 1]
 

@@ -46,7 +46,7 @@ async def account(double: Double, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 @pytest.fixture
 def environment(account: AwsSession) -> LaunchEnvironment:
     clock = SystemClock()
-    return LaunchEnvironment(clock, MemoryKube(MemoryServer(clock)), account.services.ec2)  # type: ignore[arg-type]
+    return LaunchEnvironment(clock, MemoryKube(MemoryServer(clock)), account.services.ec2)
 
 
 ZONE = "us-west-2a"

@@ -142,7 +142,7 @@ async def test_changed_and_deleted_classes_are_reconciled() -> None:
         while (await environment.condition("Ready"))[0] != "True":
             await environment.sync()
     woken: list[str] = []
-    environment.made.controller.reconciler.add = woken.append  # type: ignore[method-assign]
+    environment.made.controller.reconciler.add = woken.append
     environment.made.controller.on_node_class(made, None)
     environment.made.controller.on_node_class(made, made)
     assert woken == ["default", "default"]

@@ -289,7 +289,7 @@ async def test_an_error_of_the_launch_template_data_is_reported_unchanged() -> N
     def refusing(*_: Any) -> Any:
         raise LaunchFailed("InvalidUserData", "userData: is not TOML")
 
-    environment.template_data = refusing  # type: ignore[method-assign]
+    environment.template_data = refusing
     assert await validation_of(environment) == ("False", "InvalidUserData")
     assert await environment.message("ValidationSucceeded") == "userData: is not TOML"
 

@@ -130,7 +130,7 @@ async def test_the_deletion_of_a_claim_reconciles_its_class() -> None:
     environment = NodeClassEnvironment().with_resources()
     claim = await environment.claim("c")
     woken: list[str] = []
-    environment.made.controller.reconciler.add = woken.append  # type: ignore[method-assign]
+    environment.made.controller.reconciler.add = woken.append
     environment.made.controller.on_claim(None, claim)
     environment.made.controller.on_claim(claim, claim)
     assert woken == []

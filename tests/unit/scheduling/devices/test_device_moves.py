@@ -79,7 +79,7 @@ def test_a_replacement_for_a_pod_with_a_device_has_one() -> None:
     moving = running("a", "n1")
     (pod_a,) = [each for each in moving if isinstance(each, Pod)]
     result = base_of(*with_gpus("n1", 1), *moving).reschedule(WhatIf(((pod_a,),), frozenset({"p://n1"})))
-    claims = result.to_planned_claims()  # type: ignore[union-attr]
+    claims = result.to_planned_claims()
     assert [claim.instance_types[0] for claim in claims] == ["g1"]
     assert claims[0].claim.metadata.annotations["karpenter.sh/requested-dra-drivers"] == "gpu.example.com"
 

@@ -147,7 +147,6 @@ export interface Line {
   dashed?: boolean;
 }
 
-/** Lines over time. The label says in words what the picture shows. */
 /** How uPlot writes moments, for steps of at least so many seconds: the first line, and what a second one adds on another day. */
 const DAY_LINE = "\n{YYYY}-{MM}-{DD}";
 const TIMES: (string | number | null)[][] = [
@@ -155,7 +154,10 @@ const TIMES: (string | number | null)[][] = [
   [60, "{HH}:{mm}", DAY_LINE, null, DAY_LINE, null, null, null, 1],
   [1, "{HH}:{mm}:{ss}", DAY_LINE, null, DAY_LINE, null, null, null, 1],
 ];
+/** The least distance of two labels: the longest is 2026-01-01. */
+const TIME_LABEL_PIXELS = 80;
 
+/** Lines over time. The label says in words what the picture shows. */
 export function TimeChart(props: { label: string; times: number[]; lines: Line[]; unit: string }): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
@@ -172,7 +174,7 @@ export function TimeChart(props: { label: string; times: number[]; lines: Line[]
         scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1e-9)] } },
         // All times of the console are in UTC.
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-        axes: [{ ...axis, values: TIMES }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => `${props.unit}${Number(tick.toPrecision(4))}`) }],
+        axes: [{ ...axis, values: TIMES, space: TIME_LABEL_PIXELS }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => `${props.unit}${Number(tick.toPrecision(4))}`) }],
         series: [
           {},
           ...props.lines.map((line) => ({

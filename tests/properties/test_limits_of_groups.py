@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -34,7 +34,7 @@ class Groups:
     types: tuple[InstanceType, ...]
     pools: tuple[NodePool, ...]
     sizes: tuple[PodGroupSize, ...]
-    pods: tuple[Pod, ...]
+    pods: tuple[Pod, ...] = field(repr=False)
     fitting: int
 
 
@@ -169,6 +169,32 @@ def test_pods_that_fill_nodes_within_two_limits_in_few_ways_only_all_get_one() -
     waiting = [each for number, size in enumerate(sizes) for each in _pods(number, size)]
     pools = tuple(node_pool(f"p{number}", weight=10, limits={"cpu": cpu}) for number, cpu in enumerate(("4500m", "6")))
     check(Groups(types, pools, sizes, tuple(waiting), len(waiting)))
+
+
+def test_min_values_are_met_by_a_type_that_another_one_beats() -> None:
+    """SCH-360 with SCH-384: t2 holds all that t1 holds for less, but only both together are two types for eight pods of a CPU."""
+    kinds = ((4, 16, 15, 0.288), (8, 32, 8, 0.576), (8, 32, 15, 0.48))
+    types = tuple(
+        shape(
+            f"t{number}",
+            {"cpu": cpu, "memory": f"{gib}Gi", "pods": most},
+            [offering("on-demand", zone, price) for zone in _ZONES],
+        )
+        for number, (cpu, gib, most, price) in enumerate(kinds)
+    )
+    asked = [ANY_CAPACITY, wanted(labels.ZONE, "In", "z1"), wanted(labels.INSTANCE_TYPE, "Exists", least=2)]
+    amounts = (
+        ("100m", "3Gi", "z1", 8),
+        ("100m", "6Gi", None, 3),
+        ("1", "500Mi", "z1", 12),
+        ("100m", "100Mi", None, 14),
+    )
+    sizes = tuple(
+        PodGroupSize(res.parse_resources({"cpu": cpu, "memory": memory, "pods": "1"}), zone, count)
+        for cpu, memory, zone, count in amounts
+    )
+    waiting = [each for number, size in enumerate(sizes) for each in _pods(number, size)]
+    check(Groups(types, (node_pool("p0", asked, limits={"cpu": "24"}),), sizes, tuple(waiting), 35))
 
 
 @pytest.mark.soak

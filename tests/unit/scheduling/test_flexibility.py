@@ -21,8 +21,9 @@ from karpenter.scheduling.problem import build_problem
 from karpenter.scheduling.scheduling_options import SchedulingOptions
 from karpenter.scheduling.solution import NewNodeClaim, Solution
 from karpenter.scheduling.solver import solve
-from support.builders import NOW, daemon_set, node_pool, pods, snapshot, wanted
+from support.builders import ANY_CAPACITY, NOW, daemon_set, node_pool, plan, pods, snapshot, wanted
 from support.examples import examples
+from support.instance_types import offering, shape
 
 #: What is near the cheapest price, and how many types should be there where there are so many.
 NEAR, ENOUGH = 1.15, 15
@@ -162,6 +163,32 @@ def test_min_values_survive_the_cap() -> None:
     prices = holding(claim)
     sent = [prices[name] for name in claim.instance_types]
     assert sent == sorted(sent)
+
+
+def test_a_type_that_another_one_beats_counts_for_min_values() -> None:
+    """SCH-360: the search left t5 out because t6 is better, and t6 because no other type was left that holds as much."""
+    kinds = (
+        (32, 64, 15, 1.92),
+        (2, 4, 110, 0.15),
+        (8, 16, 15, 0.36),
+        (2, 4, 15, 0.11),
+        (1, 2, 30, 0.055),
+        (32, 64, 30, 1.44),
+        (16, 32, 110, 1.2),
+    )
+    types = tuple(
+        shape(f"t{number}", {"cpu": cpu, "memory": f"{gib}Gi", "pods": most}, [offering("on-demand", "z1", price)])
+        for number, (cpu, gib, most, price) in enumerate(kinds)
+    )
+    amounts = (("100m", "1Gi", 19), ("100m", "6Gi", 37), ("500m", "100Mi", 39), ("1", "500Mi", 15))
+    waiting = [
+        pods(count, {"cpu": cpu, "memory": memory}, prefix=f"{cpu}-{memory.lower()}") for cpu, memory, count in amounts
+    ]
+    solution = plan(
+        node_pool("p", [ANY_CAPACITY, wanted(labels.INSTANCE_TYPE, "Exists", least=2)]), waiting, types=types
+    )
+    assert not solution.unschedulable
+    assert solution.price_per_hour < 6.5
 
 
 def test_limits_far_from_reached_keep_the_cheapest_types_and_all_that_are_no_larger() -> None:

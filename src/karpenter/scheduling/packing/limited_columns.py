@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 
@@ -31,8 +31,9 @@ from karpenter.scheduling.search.packing_problem import GroupedCover, PackingReq
 
 #: Pods and groups of the program at most, and groups times candidate nodes.
 MAX_PODS, MAX_GROUPS, MAX_PAIRS = 400, 16, 6_000
-#: Rows of a NodePool with minValues that are paired, and amounts to reserve that are tried for each node.
-MAX_PAIRED_ROWS, MAX_RESERVATIONS = 24, 4
+#: Candidate nodes of a NodePool with minValues that are paired, other types that they are paired with, and amounts to reserve
+#: that are tried for each node.
+MAX_PAIRED_ROWS, MAX_OTHER_TYPES, MAX_RESERVATIONS = 24, 8, 4
 #: By how much a pod below the weight it could have counts, and one that is not served, in the dearest node.
 _COST_BELOW_WEIGHT = 10.0
 
@@ -135,31 +136,56 @@ class _ReservingRows:
         return None
 
     def _shared_rows(self, alike: Sequence[int]) -> Iterator[_ReservingRow]:
-        """Rows for what two candidate nodes both hold, with amounts that leave as many types as minValues asks for."""
+        """Rows for what a candidate node and another type both hold, with amounts that leave as many types as minValues asks for.
+
+        The other type is another candidate, or one that a candidate beats: with it there may be enough types.
+        """
         problem = self._grouped.problem
         cheapest = sorted(alike, key=lambda at: (problem.costs[at], at))[:MAX_PAIRED_ROWS]
         option = self._option(cheapest[0])
         if option is None:
             return
+        pairs = [*combinations_with_replacement(problem.capacities[cheapest], 2)]
+        firsts = [first for first, _ in combinations_with_replacement(cheapest, 2)]
+        for first, other in product(cheapest, self._other_capacities(option, cheapest)):
+            firsts.append(first)
+            pairs.append((problem.capacities[first], other))
         seen: set[bytes] = set()
-        for first, second in combinations_with_replacement(cheapest, 2):
-            capacity = np.minimum(problem.capacities[first], problem.capacities[second])
+        for first, pair in zip(firsts, pairs, strict=True):
+            capacity = np.minimum(*pair)
             if capacity.tobytes() not in seen:
                 seen.add(capacity.tobytes())
                 for reserves in self._reservations(option, capacity):
                     yield _ReservingRow(first, capacity, reserves)
 
+    def _other_capacities(self, option: LaunchOption, candidates: Sequence[int]) -> Iterator[FloatArray]:
+        """What the cheapest types that are no candidates hold; host limits hold on all nodes."""
+        own = type_set([self._grouped.bin_types[at].type_position for at in candidates])
+        prices = option.template.index.prices(option.requirements)
+        others = prices.cheapest_first(self._possible_types(option) & ~own)[:MAX_OTHER_TYPES]
+        capacities = self._type_capacities(option.template)[others]
+        width = self._grouped.problem.capacities.shape[1] - len(self._units.names)
+        yield from np.hstack([capacities, np.full((len(others), width), np.inf)])
+
+    def _type_capacities(self, template: NodePoolTemplate) -> FloatArray:
+        if template.name not in self._holding:
+            self._holding[template.name] = self._units.capacity_rows(template)
+        return self._holding[template.name]
+
+    def _possible_types(self, option: LaunchOption) -> TypeSet:
+        """The types of the option that limits leave."""
+        cache = self._request.fill_cache
+        possible = cache.possible_types(option.template, cache.canonical(option.requirements))
+        within = self._request.types_within.get(option.template.name)
+        return possible & (option.template.index.all_types if within is None else within)
+
     def _reservations(self, option: LaunchOption, capacity: FloatArray) -> list[Resources]:
         """The least amounts within which enough types have at least this capacity."""
         template, index = option.template, option.template.index
         limits = self._request.limits[template.name]
-        if template.name not in self._holding:
-            self._holding[template.name] = self._units.capacity_rows(template)
-        held: BoolArray = fitting(capacity[None, : len(self._units.names)], self._holding[template.name])[:, 0]
-        cache = self._request.fill_cache
-        possible = cache.possible_types(template, cache.canonical(option.requirements))
-        within = self._request.types_within.get(template.name)
-        holders = type_set(np.flatnonzero(held).tolist()) & possible & (index.all_types if within is None else within)
+        own = capacity[None, : len(self._units.names)]
+        held: BoolArray = fitting(own, self._type_capacities(template))[:, 0]
+        holders = type_set(np.flatnonzero(held).tolist()) & self._possible_types(option)
         capacities = {tuple(sorted(_capacity(template, at, limits).items())) for at in members(holders)}
         least: list[Resources] = []
         for amounts in sorted(_maxima([dict(each) for each in capacities]), key=lambda each: limit_share(each, limits)):

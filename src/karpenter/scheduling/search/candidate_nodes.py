@@ -13,7 +13,7 @@ pods. Candidates that another one beats are dropped first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,18 +150,24 @@ class CandidateNodes:
             capacities[list(members(template.index.all_types & ~limited))] = -1.0
         options = self._most_asked(options)
         merits = _TypeMerits(surplus, self._limited_capacities(template))
-        parts = [
-            _rows_of_channel(
-                {number: options[number] for number in together},
-                len(self._pods),
-                capacities,
-                self._request.offering_cost,
-                merits,
-            )
-            for together in _signatures_together(options, self._pods)
-        ]
-        rows = _undominated_rows(CandidateRows.concatenate(parts), merits) if len(parts) > 1 else parts[0]
-        return rows.pick(self._with_min_values(rows, options, capacities)) if self._request.strict_min_values else rows
+        holders = self._holders(options, capacities, surplus)
+        parts = []
+        for together in _signatures_together(options, self._pods):
+            own = {number: options[number] for number in together}
+            rows = _rows_of_channel(own, len(self._pods), capacities, self._request.offering_cost, merits)
+            # Before rows are compared: one that leaves enough types may be beaten by one that leaves too few.
+            rows = rows if holders is None else holders.of(rows)
+            parts.append(_undominated_rows(rows, merits))
+        return _undominated_rows(CandidateRows.concatenate(parts), merits) if len(parts) > 1 else parts[0]
+
+    def _holders(
+        self, options: Mapping[int, LaunchOption], capacities: FloatArray, surplus: CpuSurplusRows
+    ) -> _EnoughHolders | None:
+        if not self._request.strict_min_values:
+            return None
+        if not any(has_min_values(option.requirements) for option in options.values()):
+            return None
+        return _EnoughHolders(options, capacities, surplus.prices > 0, self._request.fill_cache)
 
     def _limited_capacities(self, template: NodePoolTemplate) -> FloatArray:
         """What each type of the channel takes of the limits of its NodePool."""
@@ -182,21 +188,53 @@ class CandidateNodes:
         kept = frozenset(ranked[:MAX_REQUIREMENTS_PER_CHANNEL])
         return {number: option for number, option in options.items() if option.requirements in kept}
 
-    def _with_min_values(
-        self, rows: CandidateRows, options: Mapping[int, LaunchOption], capacities: FloatArray
-    ) -> BoolArray:
-        """Which rows leave enough types to a full node; judged by the first signature that the row accepts."""
-        kept: BoolArray = np.ones(len(rows.costs), dtype=bool)
-        if not any(has_min_values(option.requirements) for option in options.values()):
-            return kept
-        for row, accepted in enumerate(rows.accepts.tolist()):
-            option = options[accepted.index(True)]
-            if has_min_values(option.requirements):
-                larger = type_set(np.flatnonzero((capacities >= rows.capacities[row]).all(axis=1)).tolist())
-                cache = self._request.fill_cache
-                possible = cache.possible_types(option.template, cache.canonical(option.requirements))
-                kept[row] = option.satisfies_min_values(possible & larger)
-        return kept
+
+class _EnoughHolders:
+    """Which nodes leave as many types as minValues asks for, judged by the first signature that a node accepts.
+
+    Such a node may be launched as any type that has as much of everything.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[int, LaunchOption],
+        capacities: FloatArray,
+        is_burstable: BoolArray,
+        fill_cache: FillCache,
+    ) -> None:
+        self._options = options
+        self._capacities = capacities
+        self._is_burstable = is_burstable
+        self._fill_cache = fill_cache
+        self._known: dict[tuple[int, int], BoolArray | None] = {}
+
+    def of(self, rows: CandidateRows) -> CandidateRows:
+        """The rows with enough holders, each at the price of the cheapest of them."""
+        first = rows.accepts.argmax(axis=1).tolist()
+        words = np.packbits(rows.accepts, axis=1)
+        kept, costs = [], rows.costs.copy()
+        for row, signature in enumerate(first):
+            if not has_min_values(self._options[signature].requirements):
+                kept.append(row)
+                continue
+            held = self._held(signature, int(rows.types[row]))
+            if held is not None:
+                kept.append(row)
+                alike = held[rows.types] & (words == words[row]).all(axis=1)
+                costs[row] = rows.costs[alike].min(initial=costs[row])
+        return replace(rows, costs=costs).pick(np.array(kept, dtype=np.intp))
+
+    def _held(self, signature: int, position: int) -> BoolArray | None:
+        """The types that hold what the type at this position holds, for no surcharge; None where they are too few."""
+        key = (signature, position)
+        if key not in self._known:
+            option = self._options[signature]
+            holds: BoolArray = (self._capacities >= self._capacities[position]).all(axis=1)
+            possible = self._fill_cache.possible_types(option.template, self._fill_cache.canonical(option.requirements))
+            types = possible & type_set(np.flatnonzero(holds).tolist())
+            is_possible = _membership(possible, len(holds))
+            self._known[key] = holds & is_possible & ~self._is_burstable if option.satisfies_min_values(types) else None
+        return self._known[key]
 
 
 def has_min_values(requirements: Requirements) -> bool:
@@ -211,7 +249,7 @@ def _rows_of_channel(
     cost: Callable[[Offering], float],
     merits: _TypeMerits,
 ) -> CandidateRows:
-    """The candidate nodes of one channel, those beaten by others left out. ``options``: by the number of their signature.
+    """The candidate nodes of one channel. ``options``: by the number of their signature.
 
     ``capacities`` are those of the channel's types. Labels that neither types nor offerings fix are ignored.
     """
@@ -239,7 +277,7 @@ def _rows_of_channel(
         accepts = matching[rows][:, types].T.astype(np.float32) @ signatures[rows].astype(np.float32) > 0
         kept = accepts.any(axis=1) & (capacities[types] >= 0).all(axis=1)
         parts.append(CandidateRows(capacities[types[kept]], costs[kept], accepts[kept], types[kept]))
-    return _undominated_rows(CandidateRows.concatenate(parts), merits)
+    return CandidateRows.concatenate(parts)
 
 
 def _signature_rows(numbers: Iterable[Sequence[int]], signature_count: int) -> BoolArray:

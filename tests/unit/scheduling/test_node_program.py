@@ -9,7 +9,7 @@ from karpenter.scheduling.search import linear_program, node_program, packing_pr
 from karpenter.scheduling.search.column_enumeration import CoverProblem
 from karpenter.scheduling.search.linear_program import IntegerProgram, SparseColumns, solve_integer_program
 from karpenter.scheduling.search.node_program import cheapest_nodes, relaxed_nodes
-from karpenter.scheduling.search.packing_problem import GroupedCover
+from karpenter.scheduling.search.packing_problem import HOST_LIMIT_CAPACITY, GroupedCover
 
 GROUPS, CANDIDATES = 5, 14
 
@@ -52,6 +52,34 @@ def test_candidates_that_the_relaxation_leaves_out_are_in_no_cheapest_packing(se
         assert cover is not None
         assert cover.bound == pytest.approx(least, abs=1e-7)
         assert cover.is_final
+
+
+def test_a_pod_alone_on_its_host_beside_one_that_it_repels_leaves_the_proof_right() -> None:
+    """SCH-865: with 2^20 units of a host limit beside 1 the solver proved 2.38, where four nodes cost 2.24."""
+    whole = float(HOST_LIMIT_CAPACITY)
+    cpu, memory = [1000.0, 1000.0, 250.0, 250.0], [500.0] * 4
+    host_limits = [
+        [whole, 0.0, 1.0, 0.0, 0.0, 0.0],
+        [0.0, whole, 0.0, whole, whole, 0.0],
+        [0.0, whole, whole, 0.0, 0.0, whole / 2],
+        [whole, 0.0, 1.0, 0.0, 0.0, 0.0],
+    ]
+    problem = CoverProblem(
+        np.ones(4),
+        np.column_stack([cpu, memory, np.ones(4), host_limits]),
+        np.array([[900.0, 2038.0, 3.0, *[whole] * 6], [1900.0, 4086.0, 3.0, *[whole] * 6]]),
+        np.array([0.11, 0.21]),
+        np.array([[False, False, True, True], [True] * 4]),
+        np.array([np.inf, 200.0]),
+        np.array([0.0, 0.001]),
+        0,
+    )
+    relaxation = relaxed_nodes(problem)
+    assert relaxation is not None
+    cover = cheapest_nodes(problem, relaxation, 2.38, 10_000)
+    assert cover is not None
+    assert (cover.is_final, cover.cost) == (True, pytest.approx(2.24))
+    assert sorted(cover.columns.contents.tolist()) == np.eye(4, dtype=int)[::-1].tolist()
 
 
 def test_some_candidates_are_left_out() -> None:

@@ -132,15 +132,15 @@ def divide_among_equal_nodes(problem: CoverProblem, node: int, count: int, pods:
     if count < 2:
         return np.repeat(pods[None, :], count, axis=0)
     groups = np.flatnonzero(pods)
-    amounts = problem.requests[groups]
+    requests, capacities = whole_amounts(problem, np.array([node]), pods)
+    amounts = requests[groups]
     width = amounts.shape[1]
     at, group = np.divmod(np.arange(count * len(groups)), len(groups))
     variables, places = np.arange(len(at)), np.arange(width)
     rows = np.concatenate([group, (len(groups) + at[:, None] * width + places).ravel()])
     columns = np.concatenate([variables, np.repeat(variables, width)])
-    units = resource_units(problem.requests)
-    values = np.concatenate([np.ones(len(at)), (amounts / units)[group].ravel()])
-    capacity = np.tile(np.floor(problem.capacities[node] / units), count)
+    values = np.concatenate([np.ones(len(at)), amounts[group].ravel()])
+    capacity = np.tile(capacities[0], count)
     solution = solve_integer_program(
         IntegerProgram(
             np.zeros(len(at)),
@@ -163,6 +163,27 @@ def resource_units(requests: FloatArray) -> FloatArray:
     return units
 
 
+def whole_amounts(
+    problem: CoverProblem, candidates: IntArray, counts: FloatArray | IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Requests of the groups and capacities of the candidates, in units of which all are whole numbers.
+
+    A pod that takes all of every node, as one that is alone on its host, takes as much as all other pods together instead: that
+    shuts out the others as well. Beside 2^20 in a row, the solver's tolerance for whole numbers comes to a pod that takes 1, and
+    it proved optima that were none.
+    """
+    units = resource_units(problem.requests)
+    requests = problem.requests / units
+    capacities = np.minimum(np.floor(problem.capacities[candidates] / units), counts @ requests)
+    takes_all = (requests > 0) & (requests >= capacities.max(axis=0, initial=0.0))
+    others = counts @ np.where(takes_all, 0.0, requests)
+    is_reducible = takes_all.any(axis=0) & (others > 0)
+    return (
+        np.where(is_reducible & takes_all, np.minimum(requests, others), requests),
+        np.where(is_reducible, np.minimum(capacities, others), capacities),
+    )
+
+
 #: Columns, rows and values of entries of a matrix.
 MatrixEntries = tuple[IntArray, IntArray, FloatArray]
 
@@ -171,19 +192,15 @@ class NodeVariables:
     """What every program over candidate nodes has: how many nodes of each to take, and how many pods of each group are on them.
 
     Columns: nodes of each candidate, pods of a group on a candidate. Rows: groups (all their pods are somewhere), resources of
-    candidates (pods take no more than the nodes have). ``node`` and ``group`` say of each pair what it is. ``units``: what
-    resources are counted in; ``requests`` of the groups are in units.
+    candidates (pods take no more than the nodes have). ``node`` and ``group`` say of each pair what it is.
     """
 
     def __init__(self, problem: CoverProblem, candidates: IntArray) -> None:
         self.node, self.group = np.nonzero(problem.admits[candidates])
-        self.units = resource_units(problem.requests)
-        self.requests = problem.requests / self.units
-        self.number, self.group_count, self._width = len(candidates), len(problem.counts), len(self.units)
+        self._requests, self._capacities = whole_amounts(problem, candidates, problem.counts)
+        self.number, self.group_count = len(candidates), len(problem.counts)
+        self._width = len(self._requests[0])
         self._counts = problem.counts
-        self._capacities = np.minimum(
-            np.floor(problem.capacities[candidates] / self.units), problem.counts @ self.requests
-        )
 
     @property
     def pair_columns(self) -> IntArray:
@@ -211,7 +228,7 @@ class NodeVariables:
                 -self._capacities.ravel(),
             ),
             (self.pair_columns, self.group, np.ones(len(self.node))),
-            (np.repeat(self.pair_columns, width), resources, self.requests[self.group].ravel()),
+            (np.repeat(self.pair_columns, width), resources, self._requests[self.group].ravel()),
         ]
 
     def bounds(self, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -249,8 +266,8 @@ class _NodeProgram:
         surplus_row = np.full(variables.number, -1, dtype=np.intp)
         surplus_row[surplus] = variables.row_count + np.arange(len(surplus))
         charged = np.flatnonzero(surplus_row[variables.node] >= 0)
-        surplus_unit = variables.units[cpu] if len(surplus) else 1.0
-        cpu_requests = variables.requests[:, cpu] if len(surplus) else np.zeros(variables.group_count)
+        surplus_unit = resource_units(problem.requests)[cpu] if len(surplus) else 1.0
+        cpu_requests = problem.requests[:, cpu] / surplus_unit if len(surplus) else np.zeros(variables.group_count)
         entries = [
             *variables.entries(),
             (surplus, surplus_row[surplus], -baselines[surplus] / surplus_unit),

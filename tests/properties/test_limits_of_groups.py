@@ -14,7 +14,7 @@ from karpenter.api.karpenter import NodePool
 from karpenter.instancetypes.instance_type import InstanceType
 from karpenter.model import labels
 from karpenter.model import resources as res
-from support.builders import ANY_CAPACITY, node_pool, plan, pods, wanted
+from support.builders import ANY_CAPACITY, node_pool, plan, pods, wanted, where
 from support.exact_within_limits import NodeForm, PodGroupSize, most_served, node_forms
 from support.examples import examples
 from support.instance_types import WELL_KNOWN, offering, shape
@@ -195,6 +195,33 @@ def test_min_values_are_met_by_a_type_that_another_one_beats() -> None:
     )
     waiting = [each for number, size in enumerate(sizes) for each in _pods(number, size)]
     check(Groups(types, (node_pool("p0", asked, limits={"cpu": "24"}),), sizes, tuple(waiting), 35))
+
+
+def test_a_type_that_some_pods_of_a_node_exclude_does_not_count_for_its_min_values() -> None:
+    """SCH-360 with SCH-384: t4 and t5 hold a node of fifteen pods, and those that exclude t5 are on it; 39 were left out then."""
+    kinds = (
+        (16, 32, 8, 0.32),
+        (8, 64, 8, 0.2048),
+        (8, 16, 8, 0.16),
+        (1, 8, 8, 0.0192),
+        (8, 16, 15, 0.16),
+        (4, 32, 15, 0.169),
+        (16, 64, 8, 0.2304),
+    )
+    types = tuple(
+        shape(f"t{number}", {"cpu": cpu, "memory": f"{gib}Gi", "pods": most}, [offering("spot", "z1", price)])
+        for number, (cpu, gib, most, price) in enumerate(kinds)
+    )
+    asked = [ANY_CAPACITY, wanted(labels.INSTANCE_TYPE, "Exists", least=2)]
+    narrow = where(labels.INSTANCE_TYPE, "In", "t0", "t4", "t6")
+    waiting = [
+        *pods(12, {"cpu": "500m", "memory": "500Mi"}, prefix="narrow", affinity=narrow),
+        *pods(14, {"cpu": "500m", "memory": "6Gi"}, prefix="large"),
+        *pods(19, {"cpu": "100m", "memory": "100Mi"}, prefix="small"),
+        *pods(2, {"cpu": "1500m", "memory": "500Mi"}, prefix="busy"),
+    ]
+    solution = plan(node_pool("p", asked, limits={"cpu": "16"}), waiting, types=types)
+    assert len(solution.unschedulable) <= 22
 
 
 @pytest.mark.soak

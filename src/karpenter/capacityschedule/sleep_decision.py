@@ -82,6 +82,12 @@ class ActiveSchedule:
         return durations.parse_duration(self.spec.sleep.deadline)
 
 
+def check_warm_mode(schedule: ActiveSchedule, *, has_buffers: bool) -> None:
+    """Raise ``CapacityScheduleError`` for a mode that nothing stands behind. ``has_buffers``: CapacityBuffers are kept."""
+    if schedule.spec.wake.warm == WARM_BUFFER and not has_buffers:
+        raise CapacityScheduleError("spec.wake.warm: buffer needs the feature gate CapacityBuffer")
+
+
 @dataclass(frozen=True)
 class SleepOverrides:
     """What overrules schedules, by name of the NodePool: it stays awake, or sleeps, until a moment. Awake wins."""

@@ -18,8 +18,13 @@ def listed_overrides(
     """What the annotations of a cluster's objects ask for, as they are listed; finished pods do not count."""
     kept = kept_awake_namespaces(namespaces)
     pool_of = {node.metadata.name: node.metadata.labels.get(labels.NODE_POOL, "") for node in nodes}
-    unfinished = ((pod, pool_of.get(pod.spec.node_name, "")) for pod in listed_pods if not pods.is_finished(pod))
-    return sleep_overrides(pools, unfinished, kept)
+    annotated = (
+        (pod, pool_of.get(pod.spec.node_name, ""))
+        for pod in listed_pods
+        if (labels.KEEP_AWAKE_UNTIL in pod.metadata.annotations or pod.metadata.namespace in kept)
+        and not pods.is_finished(pod)
+    )
+    return sleep_overrides(pools, annotated, kept)
 
 
 def kept_awake_namespaces(namespaces: Iterable[Namespace]) -> dict[str, str]:

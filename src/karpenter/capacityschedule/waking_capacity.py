@@ -9,9 +9,15 @@ from datetime import datetime
 from karpenter.api.capacity_schedule import RememberedCapacity
 from karpenter.api.core import Pod
 from karpenter.api.karpenter import NodePool
-from karpenter.capacityschedule.sleep_decision import WARM_AS_BEFORE, WARM_BUFFER, WARM_NONE, ActiveSchedule, selects
+from karpenter.capacityschedule.sleep_decision import (
+    WARM_AS_BEFORE,
+    WARM_BUFFER,
+    WARM_NONE,
+    ActiveSchedule,
+    check_warm_mode,
+    selects,
+)
 from karpenter.capacityschedule.warm_capacity import WarmGroup, is_warming, pod_sizes, remembered_capacity, warm_groups
-from karpenter.model.capacity_calendar import CapacityScheduleError
 from karpenter.model.pool_sleep import PoolSleep
 from karpenter.state.virtual_pods import VirtualPods
 
@@ -32,8 +38,7 @@ class WakingCapacity:
 
     def check(self, schedule: ActiveSchedule) -> None:
         """Raise ``CapacityScheduleError`` for a mode that nothing stands behind."""
-        if schedule.spec.wake.warm == WARM_BUFFER and not self._has_buffers:
-            raise CapacityScheduleError("spec.wake.warm: buffer needs the feature gate CapacityBuffer")
+        check_warm_mode(schedule, has_buffers=self._has_buffers)
 
     def remembered(self, schedule: ActiveSchedule) -> RememberedCapacity | None:
         """What ran before the last sleep, for the status; None unless the schedule wants it back."""

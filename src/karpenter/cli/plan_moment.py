@@ -27,17 +27,17 @@ def parse_moment(text: str) -> datetime:
 def asleep_at(snapshot: ClusterSnapshot, objects: ClusterObjects, moment: datetime) -> ClusterSnapshot:
     """The snapshot with the NodePools that CapacitySchedules and annotations put to sleep at a moment.
 
-    Raises ``WrongInput`` for a schedule that cannot be used.
+    CapacityBuffers count in plans whatever gates the controller has, and so do schedules that need them. Raises ``WrongInput``
+    for a schedule that cannot be used.
     """
-    from karpenter.cli.sleeping_pools import AnnotatedObjects, ScheduleFault, read_schedules, sleeping_pools
+    from karpenter.cli.sleeping_pools import AnnotatedObjects, current_sleep
+    from karpenter.model.feature_gates import FeatureGate
 
-    active = []
-    for read in read_schedules(objects.schedules):
-        if isinstance(read, ScheduleFault):
-            raise WrongInput(str(read))
-        active.append(read)
     annotated = AnnotatedObjects(objects.pools, objects.pods, objects.nodes, objects.namespaces)
-    return replace(snapshot, sleeping_pools=sleeping_pools(active, annotated, moment))
+    sleep = current_sleep(objects.schedules, frozenset({FeatureGate.CAPACITY_BUFFER}), annotated, moment)
+    for fault in sleep.faults:
+        raise WrongInput(str(fault))
+    return replace(snapshot, sleeping_pools=sleep.pools)
 
 
 def passed_over_sleep(objects: ClusterObjects, now: datetime) -> Iterator[str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from karpenter.api.capacity_schedule import CapacitySchedule
 from karpenter.api.core import Namespace, Node, Pod
 from karpenter.api.karpenter import NodePool
-from karpenter.capacityschedule.sleep_decision import ActiveSchedule, decide_sleep
+from karpenter.capacityschedule.sleep_decision import ActiveSchedule, check_warm_mode, decide_sleep
 from karpenter.capacityschedule.sleep_overrides import listed_overrides
 from karpenter.model.capacity_calendar import CapacityScheduleError, capacity_calendar
 from karpenter.model.durations import DurationError
+from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.model.pool_sleep import PoolSleep
 
 
@@ -37,8 +38,11 @@ class ScheduleFault:
         return f"CapacitySchedule {self.name}: {self.message}"
 
 
-def read_schedules(schedules: Iterable[CapacitySchedule]) -> Iterator[ActiveSchedule | ScheduleFault]:
-    """Each schedule that is not being deleted, with its calendar or with what is wrong with it."""
+def read_schedules(
+    schedules: Iterable[CapacitySchedule], gates: FeatureGates
+) -> Iterator[ActiveSchedule | ScheduleFault]:
+    """Each schedule that is not being deleted, with its calendar, or with why a controller with these gates cannot use it."""
+    has_buffers = FeatureGate.CAPACITY_BUFFER in gates
     for schedule in schedules:
         if schedule.metadata.deletion_timestamp is not None:
             continue
@@ -46,15 +50,27 @@ def read_schedules(schedules: Iterable[CapacitySchedule]) -> Iterator[ActiveSche
             delay = timedelta(seconds=schedule.status.launch_delay_seconds)
             active = ActiveSchedule(schedule, capacity_calendar(schedule.spec), delay)
             active.check()
+            check_warm_mode(active, has_buffers=has_buffers)
         except (CapacityScheduleError, DurationError) as error:
             yield ScheduleFault(schedule.metadata.name, str(error))
         else:
             yield active
 
 
-def sleeping_pools(
-    schedules: Iterable[ActiveSchedule], annotated: AnnotatedObjects, moment: datetime
-) -> dict[str, PoolSleep]:
-    """The NodePools that sleep at a moment, by name."""
+@dataclass(frozen=True)
+class CurrentSleep:
+    """The NodePools that sleep at a moment, by name, and the schedules that cannot be used and count for nothing."""
+
+    pools: Mapping[str, PoolSleep]
+    faults: tuple[ScheduleFault, ...]
+
+
+def current_sleep(
+    schedules: Iterable[CapacitySchedule], gates: FeatureGates, annotated: AnnotatedObjects, moment: datetime
+) -> CurrentSleep:
+    """What a controller with these gates decides about the sleep of NodePools."""
+    read = tuple(read_schedules(schedules, gates))
+    active = [each for each in read if isinstance(each, ActiveSchedule)]
     overrides = listed_overrides(annotated.pools, annotated.pods, annotated.nodes, annotated.namespaces)
-    return dict(decide_sleep(schedules, annotated.pools, overrides, moment).sleeping)
+    sleeping = decide_sleep(active, annotated.pools, overrides, moment).sleeping
+    return CurrentSleep(sleeping, tuple(each for each in read if isinstance(each, ScheduleFault)))

@@ -24,7 +24,6 @@ from karpenter.kube import config
 from karpenter.kube.errors import Forbidden
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader
-from karpenter.model.feature_gates import FeatureGate
 from karpenter.settings import Settings
 
 
@@ -73,7 +72,7 @@ def connect(options: InputOptions, settings: Settings) -> ViewerSource:
     types = _NodePoolTypes(source, objects)
     types.indexes(objects.pools)  # what is wrong with node classes is said before the screen is taken
     connection = config.load(settings.kubeconfig, settings.context)
-    followed = FollowedFeatures(settings.plans_for_untried_pods, FeatureGate.CAPACITY_SCHEDULE in settings.gates)
+    followed = FollowedFeatures(settings.plans_for_untried_pods, settings.gates)
     return KubeconfigSource(connection, types, followed)
 
 

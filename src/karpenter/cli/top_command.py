@@ -101,10 +101,12 @@ def show(setup: ViewerSetup, svg: Path | None) -> None:
 
 def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerSource:
     """The objects of files."""
+    from dataclasses import replace
     from datetime import UTC, datetime
 
     from karpenter.api import kinds
     from karpenter.cli import planning
+    from karpenter.cli.sleeping_pools import AnnotatedObjects, current_sleep
     from karpenter.cli.top_source import RecordedSource
     from karpenter.console.console_input import ConsoleInput
 
@@ -112,14 +114,16 @@ def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerS
     loaded = planning.load_plan_input(input_options, settings, extra)  # type: ignore[arg-type]
     objects = loaded.objects
     snapshot = planning.cluster_state(objects).snapshot()
+    faults = ""
     if loaded.at is not None:
-        from karpenter.cli.plan_moment import asleep_at
-
-        snapshot = asleep_at(snapshot, objects, loaded.at)
+        annotated = AnnotatedObjects(objects.pools, objects.pods, objects.nodes, objects.namespaces)
+        sleep = current_sleep(objects.schedules, settings.gates, annotated, loaded.at)
+        snapshot = replace(snapshot, sleeping_pools=sleep.pools)
+        faults = "; ".join(map(str, sleep.faults))
     given = ConsoleInput(
         snapshot, datetime.now(UTC), objects.pods, objects.nodes, objects.events, loaded.instance_types.indexes
     )
-    return RecordedSource(", ".join(input_options.filename or ()), given)
+    return RecordedSource(", ".join(input_options.filename or ()), given, faults)
 
 
 def _cluster_source(input_options: InputOptions, settings: Settings) -> ViewerSource:

@@ -14,8 +14,7 @@ from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
-from karpenter.capacityschedule.sleep_decision import ActiveSchedule
-from karpenter.cli.sleeping_pools import AnnotatedObjects, ScheduleFault, read_schedules, sleeping_pools
+from karpenter.cli.sleeping_pools import AnnotatedObjects, current_sleep
 from karpenter.cli.terminal import CommandError, collected_errors
 from karpenter.console.console_input import ConsoleInput
 from karpenter.instancetypes.type_index import TypeIndex
@@ -25,6 +24,7 @@ from karpenter.kube.informer import ALL_OBJECTS, Informer, WatchScope
 from karpenter.kube.optional_kinds import OptionalKindsReader
 from karpenter.kube.protocol import Reader
 from karpenter.model import freezes
+from karpenter.model.feature_gates import FeatureGate, FeatureGates
 from karpenter.state import ClusterState
 
 T = TypeVar("T", bound=Wire)
@@ -38,14 +38,16 @@ class RecordedSource:
 
     title: str
     given: ConsoleInput
+    #: What is wrong with the objects, in one line.
+    faults: str = ""
 
     def current(self) -> ConsoleInput | None:
         """The objects."""
         return self.given
 
     def fault(self) -> str:
-        """Nothing can go wrong."""
-        return ""
+        """What is wrong with the objects."""
+        return self.faults
 
     async def run(self) -> None:
         """Nothing changes."""
@@ -54,10 +56,10 @@ class RecordedSource:
 
 @dataclass(frozen=True)
 class FollowedFeatures:
-    """What the cluster's controller looks at beyond Karpenter: pods that the scheduler has not tried, and CapacitySchedules."""
+    """What the cluster's controller looks at beyond Karpenter: pods that the scheduler has not tried, and features with gates."""
 
     untried_pods: bool = False
-    capacity_schedules: bool = False
+    gates: FeatureGates = frozenset()
 
 
 class WatchedSource:
@@ -82,7 +84,9 @@ class WatchedSource:
         self._pools = self._informer(kinds.NODE_POOL)
         self._events = self._informer(kinds.EVENT)
         self._namespaces = self._informer(kinds.NAMESPACE)
-        self._schedules = self._informer(kinds.CAPACITY_SCHEDULE) if followed.capacity_schedules else None
+        self._gates = followed.gates
+        follows_sleep = FeatureGate.CAPACITY_SCHEDULE in followed.gates
+        self._schedules = self._informer(kinds.CAPACITY_SCHEDULE) if follows_sleep else None
         self._schedule_faults: tuple[str, ...] = ()
         self._follow()
 
@@ -129,11 +133,10 @@ class WatchedSource:
 
     def _update_sleep(self, schedules: Sequence[CapacitySchedule], pools: Sequence[NodePool], now: datetime) -> None:
         """Set which NodePools sleep now. A schedule that cannot be used counts for nothing, as in the controller."""
-        read = tuple(read_schedules(schedules))
-        self._schedule_faults = tuple(str(each) for each in read if isinstance(each, ScheduleFault))
-        usable = [each for each in read if isinstance(each, ActiveSchedule)]
         annotated = AnnotatedObjects(pools, self._pods, self._nodes, self._namespaces)
-        self._state.set_sleeping_pools(sleeping_pools(usable, annotated, now))
+        sleep = current_sleep(schedules, self._gates, annotated, now)
+        self._schedule_faults = tuple(map(str, sleep.faults))
+        self._state.set_sleeping_pools(sleep.pools)
 
     def _update_indexes(self, pools: Sequence[NodePool]) -> None:
         """Find the types of NodePools again when some came or went; what is wrong with them costs prices, not the view."""

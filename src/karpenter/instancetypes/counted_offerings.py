@@ -35,7 +35,7 @@ class CountedOfferings:
 
     @cached_property
     def outside(self) -> Requirements:
-        """The requirements of offerings of neither. A type with a stock is sold from stocks only."""
+        """The requirements of offerings of no reservation and no stock. A type with a stock is sold from stocks only."""
         types = frozenset(
             value for requirements in self.stocks.values() for value in requirements[labels.INSTANCE_TYPE].values
         )

@@ -148,9 +148,12 @@ def test_a_schedule_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert "Asia/Soul" in result.stderr
 
 
-def test_a_pod_that_asks_for_it_keeps_the_pool_of_its_node_awake(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("node_label", "is_asleep"), [("karpenter.sh/nodepool: dev", False), ("team: a", True)])
+def test_a_pod_that_asks_for_it_keeps_the_pool_of_its_node_awake(
+    node_label: str, is_asleep: bool, tmp_path: Path
+) -> None:
     """The annotation karpenter.sh/keep-awake-until counts in plans as in the controller; on a node of others it does not."""
-    node = "\napiVersion: v1\nkind: Node\nmetadata: {{name: n, labels: {{{labels}}}}}\n"
+    node = f"\napiVersion: v1\nkind: Node\nmetadata: {{name: n, labels: {{{node_label}}}}}\n"
     pod = """---
 apiVersion: v1
 kind: Pod
@@ -158,6 +161,4 @@ metadata: {name: p, annotations: {karpenter.sh/keep-awake-until: "2026-12-24T00:
 spec: {nodeName: n, containers: [{name: a}]}
 status: {phase: Running}
 """
-    for labels, is_asleep in (("karpenter.sh/nodepool: dev", False), ("team: a", True)):
-        plan = _plan(_NIGHT, tmp_path, more=node.format(labels=labels) + pod)
-        assert bool(plan["nodeClaims"]) == (not is_asleep)
+    assert bool(_plan(_NIGHT, tmp_path, more=node + pod)["nodeClaims"]) == (not is_asleep)

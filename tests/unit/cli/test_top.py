@@ -36,6 +36,7 @@ from karpenter.kube.errors import Forbidden
 from karpenter.kube.protocol import Listing
 from karpenter.model import labels
 from karpenter.model.clock import SystemClock
+from karpenter.model.feature_gates import FeatureGate
 from karpenter.settings import Settings, resolve_settings
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from support.builders import node, pod, replaced
@@ -245,9 +246,11 @@ async def test_node_pools_sleep_on_the_screen_as_in_a_controller_with_the_gate()
     kube = MemoryKube(MemoryServer(SystemClock()))
     await kube.create(kinds.NODE_POOL, pool("default"))
     await kube.create(kinds.CAPACITY_SCHEDULE, _schedule("nights", _ALWAYS_ASLEEP))
-    await kube.create(kinds.CAPACITY_SCHEDULE, _schedule("odd", {**_ALWAYS_ASLEEP, "timeZone": "Mars/Olympus"}))
+    await kube.create(kinds.CAPACITY_SCHEDULE, _schedule("odd", {**_ALWAYS_ASLEEP, "wake": {"warm": "buffer"}}))
     await kube.create(kinds.POD, pod("p", {"cpu": "1"}))
-    source = WatchedSource("a cluster", kube, lambda pools: {}, FollowedFeatures(capacity_schedules=True))
+    source = WatchedSource(
+        "a cluster", kube, lambda pools: {}, FollowedFeatures(gates=frozenset({FeatureGate.CAPACITY_SCHEDULE}))
+    )
     following = asyncio.create_task(source.run())
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not (given := source.current()) or not given.snapshot.sleeping_pools:
@@ -255,7 +258,7 @@ async def test_node_pools_sleep_on_the_screen_as_in_a_controller_with_the_gate()
         assert {name: sleep.cause for name, sleep in given.snapshot.sleeping_pools.items()} == {
             "default": "CapacitySchedule nights"
         }
-        assert source.fault().startswith("CapacitySchedule odd: ")
+        assert source.fault() == "CapacitySchedule odd: spec.wake.warm: buffer needs the feature gate CapacityBuffer"
         awake = {"metadata": {"annotations": {labels.KEEP_AWAKE_UNTIL: "2999-01-01T00:00:00Z"}}}
         await kube.patch(kinds.POD, "p", awake, "default")
         while (given := source.current()) is None or given.snapshot.sleeping_pools:

@@ -40,8 +40,8 @@ def _immediate(lint_input: LintInput) -> Iterator[Match]:
         moves_pods = disruption.consolidation_policy != "WhenEmpty"
         if restless is not None and is_immediate and moves_pods and where.has("spec.disruption"):
             text = (
-                f"every small pod that comes or goes, such as those of {restless.where.subject}, makes nodes be launched and "
-                "consolidated; let nodes rest for some minutes"
+                f"every small pod that comes or goes, such as those of {restless.where.subject}, leads to launches and "
+                "consolidation; let nodes rest for some minutes"
             )
             yield Match(where, _CONSOLIDATE_AFTER, text)
 

@@ -32,7 +32,7 @@ def _shadowed(lint_input: LintInput) -> Iterator[Match]:
         if cover is not None:
             text = (
                 f"is never used: NodePool {cover.name} (weight {cover.weight}) takes every pod that fits here, "
-                "launches every instance type of this pool and has no limits"
+                "allows every instance type of this pool and has no limits"
             )
             yield Match(where, "metadata.name", text)
 

@@ -152,9 +152,7 @@ def _no_fallback(lint_input: LintInput) -> Iterator[Match]:
         if is_spot_only(template.requirements) and not any(
             _is_fallback(other, template) for _, other in templates if other is not template
         ):
-            text = (
-                "launches spot capacity only, and no other NodePool of the input launches on-demand for the same pods"
-            )
+            text = "allows spot capacity only, and no other NodePool of the input allows on-demand for the same pods"
             yield Match(where, requirement_path(template.pool, labels.CAPACITY_TYPE), text)
 
 
@@ -333,7 +331,7 @@ RULES = (
         "spot-without-fallback",
         Severity.NOTE,
         Topic.POOLS,
-        "Spot capacity only, and no other NodePool that would launch on-demand for the same pods.",
+        "Spot capacity only, and no other NodePool that allows on-demand for the same pods.",
         "When spot capacity is gone, pods stay pending.",
         "Allow `on-demand` too, or add a NodePool of lower weight.",
         _no_fallback,
@@ -353,7 +351,7 @@ RULES = (
         "architecture-left-open",
         Severity.NOTE,
         Topic.POOLS,
-        "A NodePool that launches amd64 and arm64 without saying so.",
+        "A NodePool that allows amd64 and arm64 without saying so.",
         "Images for one architecture crash on nodes of the other.",
         "Require `kubernetes.io/arch`, with both values where images are built for both.",
         _mixed_architectures,

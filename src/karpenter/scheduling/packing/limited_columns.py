@@ -145,24 +145,37 @@ class _ReservingRows:
         option = self._option(cheapest[0])
         if option is None:
             return
-        pairs = [*combinations_with_replacement(problem.capacities[cheapest], 2)]
-        firsts = [first for first, _ in combinations_with_replacement(cheapest, 2)]
-        for first, other in product(cheapest, self._other_capacities(option, cheapest)):
-            firsts.append(first)
-            pairs.append((problem.capacities[first], other))
+        possible = self._possible_types(cheapest[0], option)
+        capacities = self._type_capacities(option.template)
         seen: set[bytes] = set()
-        for first, pair in zip(firsts, pairs, strict=True):
-            capacity = np.minimum(*pair)
-            if capacity.tobytes() not in seen:
-                seen.add(capacity.tobytes())
-                for reserves in self._reservations(option, capacity):
-                    yield _ReservingRow(first, capacity, reserves)
+        reservations: dict[TypeSet, list[Resources]] = {}
+        for first, other in self._pairs(option, possible, cheapest):
+            capacity = np.minimum(problem.capacities[first], other)
+            if capacity.tobytes() in seen:
+                continue
+            seen.add(capacity.tobytes())
+            held: BoolArray = fitting(capacity[None, : capacities.shape[1]], capacities)[:, 0]
+            holders = type_set(np.flatnonzero(held).tolist()) & possible
+            if holders not in reservations:
+                reservations[holders] = self._reservations(option, holders)
+            for reserves in reservations[holders]:
+                yield _ReservingRow(first, capacity, reserves)
 
-    def _other_capacities(self, option: LaunchOption, candidates: Sequence[int]) -> Iterator[FloatArray]:
+    def _pairs(
+        self, option: LaunchOption, possible: TypeSet, candidates: Sequence[int]
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Each candidate with what another one holds, then with what other types hold."""
+        for first, second in combinations_with_replacement(candidates, 2):
+            yield first, self._grouped.problem.capacities[second]
+        yield from product(candidates, self._other_capacities(option, possible, candidates))
+
+    def _other_capacities(
+        self, option: LaunchOption, possible: TypeSet, candidates: Sequence[int]
+    ) -> Iterator[FloatArray]:
         """What the cheapest types that are no candidates hold; host limits hold on all nodes."""
         own = type_set([self._grouped.bin_types[at].type_position for at in candidates])
         prices = option.template.index.prices(option.requirements)
-        others = prices.cheapest_first(self._possible_types(option) & ~own)[:MAX_OTHER_TYPES]
+        others = prices.cheapest_first(possible & ~own)[:MAX_OTHER_TYPES]
         capacities = self._type_capacities(option.template)[others]
         width = self._grouped.problem.capacities.shape[1] - len(self._units.names)
         yield from np.hstack([capacities, np.full((len(others), width), np.inf)])
@@ -172,20 +185,21 @@ class _ReservingRows:
             self._holding[template.name] = self._units.capacity_rows(template)
         return self._holding[template.name]
 
-    def _possible_types(self, option: LaunchOption) -> TypeSet:
-        """The types of the option that limits leave."""
+    def _possible_types(self, at: int, option: LaunchOption) -> TypeSet:
+        """The types that limits leave, and that all groups accept which the candidate node admits."""
         cache = self._request.fill_cache
-        possible = cache.possible_types(option.template, cache.canonical(option.requirements))
         within = self._request.types_within.get(option.template.name)
-        return possible & (option.template.index.all_types if within is None else within)
+        possible = option.template.index.all_types if within is None else within
+        for group in np.flatnonzero(self._grouped.problem.admits[at]).tolist():
+            for own, _ in self._request.allowed[self._grouped.groups[group][0]]:
+                if own.channel == option.channel:
+                    possible &= cache.possible_types(own.template, cache.canonical(own.requirements))
+        return possible
 
-    def _reservations(self, option: LaunchOption, capacity: FloatArray) -> list[Resources]:
-        """The least amounts within which enough types have at least this capacity."""
+    def _reservations(self, option: LaunchOption, holders: TypeSet) -> list[Resources]:
+        """The least amounts within which enough of these types are."""
         template, index = option.template, option.template.index
         limits = self._request.limits[template.name]
-        own = capacity[None, : len(self._units.names)]
-        held: BoolArray = fitting(own, self._type_capacities(template))[:, 0]
-        holders = type_set(np.flatnonzero(held).tolist()) & self._possible_types(option)
         capacities = {tuple(sorted(_capacity(template, at, limits).items())) for at in members(holders)}
         least: list[Resources] = []
         for amounts in sorted(_maxima([dict(each) for each in capacities]), key=lambda each: limit_share(each, limits)):

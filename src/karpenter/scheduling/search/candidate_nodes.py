@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from karpenter.instancetypes.instance_type import Offering
 from karpenter.instancetypes.type_index import TypeIndex
-from karpenter.instancetypes.type_sets import TypeSet, members, type_set
+from karpenter.instancetypes.type_sets import TypeSet, members
 from karpenter.model import resources as res
 from karpenter.model.requirements import Requirements, compatible
 from karpenter.scheduling.node_filling import FillCache, LaunchChannel
 from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.search.linear_program import BoolArray, FloatArray, IntArray
-from karpenter.scheduling.search.offering_rows import CpuSurplusRows, ResourceUnits
+from karpenter.scheduling.search.offering_rows import CpuSurplusRows, ResourceUnits, fitting
 
 #: So many different requirements of a channel have candidates of their own, those of most pods first.
 MAX_REQUIREMENTS_PER_CHANNEL = 64
@@ -190,9 +190,10 @@ class CandidateNodes:
 
 
 class _EnoughHolders:
-    """Which nodes leave as many types as minValues asks for, judged by the first signature that a node accepts.
+    """Which candidate nodes leave as many types as minValues asks for, judged by the first signature that a node accepts.
 
-    Such a node may be launched as any type that has as much of everything.
+    A type *holds* what another one holds if it has at least as much of everything. A claim for a node keeps the types that hold
+    it, so it needs as many of them as minValues asks for, and costs what the cheapest of them costs.
     """
 
     def __init__(
@@ -203,38 +204,54 @@ class _EnoughHolders:
         fill_cache: FillCache,
     ) -> None:
         self._options = options
-        self._capacities = capacities
         self._is_burstable = is_burstable
         self._fill_cache = fill_cache
-        self._known: dict[tuple[int, int], BoolArray | None] = {}
+        #: For each type, in its column, which types hold what it holds.
+        self._holds = fitting(capacities, capacities)
+        self._enough: dict[tuple[int, int], bool] = {}
 
     def of(self, rows: CandidateRows) -> CandidateRows:
         """The rows with enough holders, each at the price of the cheapest of them."""
-        first = rows.accepts.argmax(axis=1).tolist()
         words = np.packbits(rows.accepts, axis=1)
+        alike: dict[bytes, list[int]] = {}
+        for row in range(len(words)):
+            alike.setdefault(words[row].tobytes(), []).append(row)
         kept, costs = [], rows.costs.copy()
-        for row, signature in enumerate(first):
+        for own in alike.values():
+            signature = int(rows.accepts[own[0]].argmax())
             if not has_min_values(self._options[signature].requirements):
-                kept.append(row)
+                kept += own
                 continue
-            held = self._held(signature, int(rows.types[row]))
-            if held is not None:
-                kept.append(row)
-                alike = held[rows.types] & (words == words[row]).all(axis=1)
-                costs[row] = rows.costs[alike].min(initial=costs[row])
-        return replace(rows, costs=costs).pick(np.array(kept, dtype=np.intp))
+            held = [row for row in own if self._are_enough(signature, int(rows.types[row]))]
+            kept += held
+            broader = np.flatnonzero(((words & words[own[0]]) == words[own[0]]).all(axis=1))
+            costs[held] = self._least_costs(rows, np.array(held, dtype=np.intp), broader)
+        return replace(rows, costs=costs).pick(np.array(sorted(kept), dtype=np.intp))
 
-    def _held(self, signature: int, position: int) -> BoolArray | None:
-        """The types that hold what the type at this position holds, for no surcharge; None where they are too few."""
-        key = (signature, position)
-        if key not in self._known:
+    def _are_enough(self, signature: int, position: int) -> bool:
+        """Whether enough types hold what the type at this position holds."""
+        known = self._enough.get((signature, position))
+        if known is None:
             option = self._options[signature]
-            holds: BoolArray = (self._capacities >= self._capacities[position]).all(axis=1)
             possible = self._fill_cache.possible_types(option.template, self._fill_cache.canonical(option.requirements))
-            types = possible & type_set(np.flatnonzero(holds).tolist())
-            is_possible = _membership(possible, len(holds))
-            self._known[key] = holds & is_possible & ~self._is_burstable if option.satisfies_min_values(types) else None
-        return self._known[key]
+            types = possible & _type_set_of(self._holds[:, position])
+            known = self._enough[signature, position] = option.satisfies_min_values(types)
+        return known
+
+    def _least_costs(self, rows: CandidateRows, held: IntArray, holders: IntArray) -> FloatArray:
+        """What each of the held rows costs as the cheapest of the holders.
+
+        Burstable types keep their price, because CPU beyond their baseline costs extra.
+        """
+        costs: FloatArray = rows.costs[held]
+        flat = holders[~self._is_burstable[rows.types[holders]]]
+        if not len(flat):
+            return costs
+        flat = flat[np.argsort(rows.costs[flat], kind="stable")]
+        holds = self._holds[np.ix_(rows.types[flat], rows.types[held])]
+        cheapest = rows.costs[flat[holds.argmax(axis=0)]]
+        is_lower = holds.any(axis=0) & ~self._is_burstable[rows.types[held]]
+        return np.where(is_lower, np.minimum(costs, cheapest), costs)
 
 
 def has_min_values(requirements: Requirements) -> bool:
@@ -301,6 +318,11 @@ def _offerings_by_requirements(
     for position in sorted(accepting):
         offerings_by_places.setdefault(tuple(accepting[position]), []).append(position)
     return {places: tuple(positions) for places, positions in offerings_by_places.items()}
+
+
+def _type_set_of(is_member: BoolArray) -> TypeSet:
+    """The positions at which it is true, as a set."""
+    return int.from_bytes(np.packbits(is_member, bitorder="little").tobytes(), "little")
 
 
 def _membership(types: TypeSet, count: int) -> BoolArray:

@@ -25,11 +25,13 @@ from karpenter.capacityschedule.sleep_decision import (
     ActiveSchedule,
     SleepDecision,
     SleepOverrides,
+    UnusableSchedule,
     decide_sleep,
     launch_delay,
+    read_schedule,
     selects,
 )
-from karpenter.capacityschedule.sleep_overrides import kept_awake_namespaces, sleep_overrides
+from karpenter.capacityschedule.sleep_overrides import kept_awake_namespaces, kept_awake_pods, sleep_overrides
 from karpenter.capacityschedule.waking_capacity import WakingCapacity
 from karpenter.capacityschedule.workload_scaler import ScheduleSleep, SleepPhase, WorkloadScaler
 from karpenter.controller_context import ControllerContext
@@ -37,9 +39,8 @@ from karpenter.kube.errors import Conflict, NotFound
 from karpenter.kube.informer import Informer
 from karpenter.model import conditions, labels, taints
 from karpenter.model.budget_windows import TimeSpan
-from karpenter.model.capacity_calendar import CapacityCalendar, CapacityScheduleError, CapacityState, capacity_calendar
+from karpenter.model.capacity_calendar import CapacityCalendar, CapacityState
 from karpenter.model.clock import rfc3339
-from karpenter.model.durations import DurationError
 from karpenter.model.pool_sleep import PoolSleep
 from karpenter.runtime.events import NORMAL, ObjectEvent, involved_pool
 from karpenter.runtime.patching import merge_patch
@@ -89,7 +90,7 @@ class CapacityScheduleReconciler:
         """Evaluate, act and write statuses; returns seconds until the next pass. Raises ``KubeError``."""
         now = self._context.clock.now()
         pools = tuple(pool for pool in self._context.state.pools() if self._context.is_managed(pool))
-        usable, errors = self._calendars()
+        usable, unusable = self._calendars()
         decision = decide_sleep(usable, pools, self._overrides(pools), now)
         self._waking_capacity.remember(usable, pools, decision.sleeping, self._pods_by_pool)
         self._publish(pools, decision.sleeping)
@@ -102,9 +103,9 @@ class CapacityScheduleReconciler:
         for active in usable:
             ready = _ready_condition(active, usable, pools)
             has_conflict |= await self._write_status(active.schedule, self._status(active, pools, now), ready)
-        for schedule, error in errors:
-            condition = Condition(type="Ready", status=conditions.FALSE, reason="Invalid", message=error)
-            has_conflict |= await self._write_status(schedule, CapacityScheduleStatus(), condition)
+        for other in unusable:
+            condition = Condition(type="Ready", status=conditions.FALSE, reason="Invalid", message=other.error)
+            has_conflict |= await self._write_status(other.schedule, CapacityScheduleStatus(), condition)
         # Workloads come last: what refuses them never holds up nodes and statuses.
         scale_wait = await self._scaler.reconcile(self._schedule_sleeps(usable, pools, decision), now)
         if has_conflict:
@@ -112,22 +113,20 @@ class CapacityScheduleReconciler:
         waits = (_seconds_until_next(decision, now), warm_wait, scale_wait)
         return min(wait for wait in waits if wait is not None)
 
-    def _calendars(self) -> tuple[list[ActiveSchedule], list[tuple[CapacitySchedule, str]]]:
-        """The schedules that can be used, and the others with what is wrong."""
+    def _calendars(self) -> tuple[list[ActiveSchedule], list[UnusableSchedule]]:
+        """The schedules that can be used, and the others."""
         usable: list[ActiveSchedule] = []
-        errors: list[tuple[CapacitySchedule, str]] = []
+        unusable: list[UnusableSchedule] = []
         for schedule in sorted(self._informers.schedules, key=lambda schedule: schedule.metadata.name):
             if schedule.metadata.deletion_timestamp is not None:
                 continue
-            try:
-                active = ActiveSchedule(schedule, capacity_calendar(schedule.spec), self._launch_delay(schedule))
-                active.check()
-                self._waking_capacity.check(active)
-            except (CapacityScheduleError, DurationError) as error:
-                errors.append((schedule, str(error)))
-            else:
-                usable.append(active)
-        return usable, errors
+            delay = self._launch_delay(schedule)
+            match read_schedule(schedule, delay, has_buffers=self._waking_capacity.has_buffers):
+                case ActiveSchedule() as active:
+                    usable.append(active)
+                case UnusableSchedule() as other:
+                    unusable.append(other)
+        return usable, unusable
 
     def _launch_delay(self, schedule: CapacitySchedule) -> timedelta:
         """Learned from the nodes there are; while all sleep, what was learned before."""
@@ -141,9 +140,8 @@ class CapacityScheduleReconciler:
         state = self._context.state
         pods = (
             (pod, self._pool_of_node(pod.spec.node_name))
-            for pod in self._informers.pods
+            for pod in kept_awake_pods(self._informers.pods, namespaces)
             if state.pod(pod_key(pod)) is not None
-            and (labels.KEEP_AWAKE_UNTIL in pod.metadata.annotations or pod.metadata.namespace in namespaces)
         )
         return sleep_overrides(pools, pods, namespaces)
 

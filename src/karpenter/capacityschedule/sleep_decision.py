@@ -14,8 +14,9 @@ from karpenter.api.capacity_schedule import CapacitySchedule, CapacityScheduleSp
 from karpenter.api.karpenter import NodeClaim, NodePool
 from karpenter.model import durations
 from karpenter.model.budget_windows import TimeSpan, merged_spans
-from karpenter.model.capacity_calendar import CapacityCalendar, CapacityScheduleError
+from karpenter.model.capacity_calendar import CapacityCalendar, CapacityScheduleError, capacity_calendar
 from karpenter.model.conditions import find_condition
+from karpenter.model.durations import DurationError
 from karpenter.model.pool_sleep import PoolSleep
 
 #: How far ahead the next window is looked for, and how far back the last one.
@@ -42,12 +43,17 @@ class ActiveSchedule:
         """What the user wrote."""
         return self.schedule.spec
 
-    def check(self) -> None:
-        """Raise ``DurationError`` where a duration cannot be read, ``CapacityScheduleError`` for an unknown warm mode."""
+    def check(self, *, has_buffers: bool) -> None:
+        """Raise ``DurationError`` where a duration cannot be read, ``CapacityScheduleError`` for an unusable warm mode.
+
+        ``has_buffers``: CapacityBuffers are kept.
+        """
         wake = self.spec.wake
         for text in (wake.ahead, wake.stagger, self.spec.sleep.grace, self.spec.sleep.deadline):
             durations.parse_duration(text)
         self.warm_nodes()
+        if wake.warm == WARM_BUFFER and not has_buffers:
+            raise CapacityScheduleError("spec.wake.warm: buffer needs the feature gate CapacityBuffer")
 
     def warm_nodes(self) -> int | None:
         """The number of nodes that ``wake.warm`` asks for, None for a word. Raises ``CapacityScheduleError``."""
@@ -82,10 +88,27 @@ class ActiveSchedule:
         return durations.parse_duration(self.spec.sleep.deadline)
 
 
-def check_warm_mode(schedule: ActiveSchedule, *, has_buffers: bool) -> None:
-    """Raise ``CapacityScheduleError`` for a mode that nothing stands behind. ``has_buffers``: CapacityBuffers are kept."""
-    if schedule.spec.wake.warm == WARM_BUFFER and not has_buffers:
-        raise CapacityScheduleError("spec.wake.warm: buffer needs the feature gate CapacityBuffer")
+@dataclass(frozen=True)
+class UnusableSchedule:
+    """A schedule that counts for nothing, and why."""
+
+    schedule: CapacitySchedule
+    error: str
+
+    def __str__(self) -> str:
+        return f"CapacitySchedule {self.schedule.metadata.name}: {self.error}"
+
+
+def read_schedule(
+    schedule: CapacitySchedule, launch_delay: timedelta, *, has_buffers: bool
+) -> ActiveSchedule | UnusableSchedule:
+    """A schedule with its calendar, or with why it cannot be used. ``has_buffers``: see ``ActiveSchedule.check``."""
+    try:
+        active = ActiveSchedule(schedule, capacity_calendar(schedule.spec), launch_delay)
+        active.check(has_buffers=has_buffers)
+    except (CapacityScheduleError, DurationError) as error:
+        return UnusableSchedule(schedule, str(error))
+    return active
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from karpenter.api.core import Namespace, Node, Pod
@@ -12,19 +13,26 @@ from karpenter.model import labels, pods
 from karpenter.model.clock import parse_annotation_time
 
 
-def listed_overrides(
-    pools: Sequence[NodePool], listed_pods: Iterable[Pod], nodes: Iterable[Node], namespaces: Iterable[Namespace]
-) -> SleepOverrides:
-    """What the annotations of a cluster's objects ask for, as they are listed; finished pods do not count."""
-    kept = kept_awake_namespaces(namespaces)
-    pool_of = {node.metadata.name: node.metadata.labels.get(labels.NODE_POOL, "") for node in nodes}
-    annotated = (
+@dataclass(frozen=True)
+class AnnotatedObjects:
+    """The objects of a cluster whose annotations overrule schedules, as they are listed."""
+
+    pools: Sequence[NodePool]
+    pods: Iterable[Pod]
+    nodes: Iterable[Node]
+    namespaces: Iterable[Namespace]
+
+
+def listed_overrides(listed: AnnotatedObjects) -> SleepOverrides:
+    """What the annotations of listed objects ask for; finished pods do not count."""
+    namespaces = kept_awake_namespaces(listed.namespaces)
+    pool_of = {node.metadata.name: node.metadata.labels.get(labels.NODE_POOL, "") for node in listed.nodes}
+    pods_by_pool = (
         (pod, pool_of.get(pod.spec.node_name, ""))
-        for pod in listed_pods
-        if (labels.KEEP_AWAKE_UNTIL in pod.metadata.annotations or pod.metadata.namespace in kept)
-        and not pods.is_finished(pod)
+        for pod in kept_awake_pods(listed.pods, namespaces)
+        if not pods.is_finished(pod)
     )
-    return sleep_overrides(pools, annotated, kept)
+    return sleep_overrides(listed.pools, pods_by_pool, namespaces)
 
 
 def kept_awake_namespaces(namespaces: Iterable[Namespace]) -> dict[str, str]:
@@ -34,6 +42,15 @@ def kept_awake_namespaces(namespaces: Iterable[Namespace]) -> dict[str, str]:
         for namespace in namespaces
         if (text := namespace.metadata.annotations.get(labels.KEEP_AWAKE_UNTIL))
     }
+
+
+def kept_awake_pods(listed: Iterable[Pod], namespaces: Mapping[str, str]) -> Iterator[Pod]:
+    """The pods that ask for it themselves or by their namespace. ``namespaces``: as of ``kept_awake_namespaces``."""
+    return (
+        pod
+        for pod in listed
+        if labels.KEEP_AWAKE_UNTIL in pod.metadata.annotations or pod.metadata.namespace in namespaces
+    )
 
 
 def sleep_overrides(

@@ -14,7 +14,6 @@ from karpenter.capacityschedule.sleep_decision import (
     WARM_BUFFER,
     WARM_NONE,
     ActiveSchedule,
-    check_warm_mode,
     selects,
 )
 from karpenter.capacityschedule.warm_capacity import WarmGroup, is_warming, pod_sizes, remembered_capacity, warm_groups
@@ -31,14 +30,10 @@ class WakingCapacity:
     def __init__(self, virtual_pods: VirtualPods, trigger: Callable[[str], None], *, has_buffers: bool) -> None:
         self._virtual_pods = virtual_pods
         self._trigger = trigger
-        self._has_buffers = has_buffers
+        self.has_buffers = has_buffers
         self._groups: dict[str, WarmGroup] = {}
         #: By uid of the schedule: what the status that is watched may not have yet.
         self._remembered: dict[str, RememberedCapacity] = {}
-
-    def check(self, schedule: ActiveSchedule) -> None:
-        """Raise ``CapacityScheduleError`` for a mode that nothing stands behind."""
-        check_warm_mode(schedule, has_buffers=self._has_buffers)
 
     def remembered(self, schedule: ActiveSchedule) -> RememberedCapacity | None:
         """What ran before the last sleep, for the status; None unless the schedule wants it back."""

@@ -30,13 +30,13 @@ def asleep_at(snapshot: ClusterSnapshot, objects: ClusterObjects, moment: dateti
     CapacityBuffers count in plans whatever gates the controller has, and so do schedules that need them. Raises ``WrongInput``
     for a schedule that cannot be used.
     """
-    from karpenter.cli.sleeping_pools import AnnotatedObjects, current_sleep
+    from karpenter.cli.sleeping_pools import annotated_objects, current_sleep
     from karpenter.model.feature_gates import FeatureGate
 
-    annotated = AnnotatedObjects(objects.pools, objects.pods, objects.nodes, objects.namespaces)
-    sleep = current_sleep(objects.schedules, frozenset({FeatureGate.CAPACITY_BUFFER}), annotated, moment)
-    for fault in sleep.faults:
-        raise WrongInput(str(fault))
+    gates = frozenset({FeatureGate.CAPACITY_BUFFER})
+    sleep = current_sleep(objects.schedules, gates, annotated_objects(objects), moment)
+    for schedule in sleep.unusable:
+        raise WrongInput(str(schedule))
     return replace(snapshot, sleeping_pools=sleep.pools)
 
 

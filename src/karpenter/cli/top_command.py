@@ -106,7 +106,7 @@ def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerS
 
     from karpenter.api import kinds
     from karpenter.cli import planning
-    from karpenter.cli.sleeping_pools import AnnotatedObjects, current_sleep
+    from karpenter.cli.sleeping_pools import annotated_objects, current_sleep
     from karpenter.cli.top_source import RecordedSource
     from karpenter.console.console_input import ConsoleInput
 
@@ -116,10 +116,9 @@ def _recorded_source(input_options: InputOptions, settings: Settings) -> ViewerS
     snapshot = planning.cluster_state(objects).snapshot()
     faults = ""
     if loaded.at is not None:
-        annotated = AnnotatedObjects(objects.pools, objects.pods, objects.nodes, objects.namespaces)
-        sleep = current_sleep(objects.schedules, settings.gates, annotated, loaded.at)
+        sleep = current_sleep(objects.schedules, settings.gates, annotated_objects(objects), loaded.at)
         snapshot = replace(snapshot, sleeping_pools=sleep.pools)
-        faults = "; ".join(map(str, sleep.faults))
+        faults = "; ".join(map(str, sleep.unusable))
     given = ConsoleInput(
         snapshot, datetime.now(UTC), objects.pods, objects.nodes, objects.events, loaded.instance_types.indexes
     )

@@ -14,7 +14,8 @@ from karpenter.api.core import ConfigMap
 from karpenter.api.karpenter import NodePool
 from karpenter.api.kinds import Kind
 from karpenter.api.meta import Wire
-from karpenter.cli.sleeping_pools import AnnotatedObjects, current_sleep
+from karpenter.capacityschedule.sleep_overrides import AnnotatedObjects
+from karpenter.cli.sleeping_pools import current_sleep
 from karpenter.cli.terminal import CommandError, collected_errors
 from karpenter.console.console_input import ConsoleInput
 from karpenter.instancetypes.type_index import TypeIndex
@@ -135,7 +136,7 @@ class WatchedSource:
         """Set which NodePools sleep now. A schedule that cannot be used counts for nothing, as in the controller."""
         annotated = AnnotatedObjects(pools, self._pods, self._nodes, self._namespaces)
         sleep = current_sleep(schedules, self._gates, annotated, now)
-        self._schedule_faults = tuple(map(str, sleep.faults))
+        self._schedule_faults = tuple(map(str, sleep.unusable))
         self._state.set_sleeping_pools(sleep.pools)
 
     def _update_indexes(self, pools: Sequence[NodePool]) -> None:

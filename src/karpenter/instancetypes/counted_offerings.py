@@ -33,6 +33,10 @@ class CountedOfferings:
         """The requirements of offerings of one reservation or stock."""
         return self.stocks[name] if name in self.stocks else _reservation_requirements(name)
 
+    def is_prepaid(self, name: str | None) -> bool:
+        """Whether the name is of a reservation, which is paid for in advance, and not of a stock. None: of neither."""
+        return name is not None and name not in self.stocks
+
     @cached_property
     def outside(self) -> Requirements:
         """The requirements of offerings of no reservation and no stock. A type with a stock is sold from stocks only."""

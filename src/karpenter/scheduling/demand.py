@@ -88,7 +88,7 @@ class SchedulingNodeClaim:
     @property
     def is_prepaid(self) -> bool:
         """Whether it draws from a reservation, not from a stock."""
-        return self.reservation is not None and self.reservation not in self.template.index.counted.stocks
+        return self.template.index.counted.is_prepaid(self.reservation)
 
     @property
     def pod_count(self) -> int:

@@ -181,7 +181,7 @@ class LaunchOption:
     @property
     def is_prepaid(self) -> bool:
         """Whether it draws from a reservation: those are used up before anything else. A stock costs what it is used."""
-        return self.reservation is not None and self.reservation not in self.template.index.counted.stocks
+        return self.template.index.counted.is_prepaid(self.reservation)
 
     @property
     def pod_requirements(self) -> Requirements:

@@ -21,7 +21,7 @@ from karpenter.scheduling.node_filling import LaunchChannel
 from karpenter.scheduling.offerings.launch_options import LaunchOption
 from karpenter.scheduling.offerings.nodepool_templates import NodePoolTemplate
 from karpenter.scheduling.packing.limit_reservations import limit_share
-from karpenter.scheduling.search.candidate_nodes import BinType, has_min_values
+from karpenter.scheduling.search.candidate_nodes import BinType, has_min_values, type_set_of
 from karpenter.scheduling.search.column_enumeration import CoverProblem
 from karpenter.scheduling.search.column_generation import PackingPattern
 from karpenter.scheduling.search.limited_program import LimitedCoverProblem, nodes_within_limits
@@ -155,7 +155,7 @@ class _ReservingRows:
                 continue
             seen.add(capacity.tobytes())
             held: BoolArray = fitting(capacity[None, : capacities.shape[1]], capacities)[:, 0]
-            holders = type_set(np.flatnonzero(held).tolist()) & possible
+            holders = type_set_of(held) & possible
             if holders not in reservations:
                 reservations[holders] = self._reservations(option, holders)
             for reserves in reservations[holders]:

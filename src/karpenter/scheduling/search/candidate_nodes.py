@@ -213,11 +213,8 @@ class _EnoughHolders:
     def of(self, rows: CandidateRows) -> CandidateRows:
         """The rows with enough holders, each at the price of the cheapest of them."""
         words = np.packbits(rows.accepts, axis=1)
-        alike: dict[bytes, list[int]] = {}
-        for row in range(len(words)):
-            alike.setdefault(words[row].tobytes(), []).append(row)
         kept, costs = [], rows.costs.copy()
-        for own in alike.values():
+        for own in _alike(words):
             signature = int(rows.accepts[own[0]].argmax())
             if not has_min_values(self._options[signature].requirements):
                 kept += own
@@ -234,7 +231,7 @@ class _EnoughHolders:
         if known is None:
             option = self._options[signature]
             possible = self._fill_cache.possible_types(option.template, self._fill_cache.canonical(option.requirements))
-            types = possible & _type_set_of(self._holds[:, position])
+            types = possible & type_set_of(self._holds[:, position])
             known = self._enough[signature, position] = option.satisfies_min_values(types)
         return known
 
@@ -320,7 +317,7 @@ def _offerings_by_requirements(
     return {places: tuple(positions) for places, positions in offerings_by_places.items()}
 
 
-def _type_set_of(is_member: BoolArray) -> TypeSet:
+def type_set_of(is_member: BoolArray) -> TypeSet:
     """The positions at which it is true, as a set."""
     return int.from_bytes(np.packbits(is_member, bitorder="little").tobytes(), "little")
 
@@ -344,13 +341,19 @@ def _undominated_rows(rows: CandidateRows, type_merits: _TypeMerits) -> Candidat
     """
     words = np.packbits(rows.accepts, axis=1)
     merits = type_merits.of_rows(rows)
+    alike = _alike(words)
+    kept = [row for rows_alike in alike for row in _undominated(rows, merits, words, rows_alike)]
+    if _may_beat_others(words[[own[0] for own in alike]]):
+        kept = _undominated(rows, merits, words, kept)
+    return rows.pick(np.array(sorted(kept), dtype=np.intp))
+
+
+def _alike(words: NDArray[np.uint8]) -> list[list[int]]:
+    """The rows that accept the same signatures, which are in bits."""
     alike: dict[bytes, list[int]] = {}
     for row in range(len(words)):
         alike.setdefault(words[row].tobytes(), []).append(row)
-    kept = [row for rows_alike in alike.values() for row in _undominated(rows, merits, words, rows_alike)]
-    if _may_beat_others(words[[own[0] for own in alike.values()]]):
-        kept = _undominated(rows, merits, words, kept)
-    return rows.pick(np.array(sorted(kept), dtype=np.intp))
+    return list(alike.values())
 
 
 def _may_beat_others(words: NDArray[np.uint8]) -> bool:

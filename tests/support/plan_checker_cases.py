@@ -159,7 +159,7 @@ def pod_with_host_port(name: str, port: int = 80, ip: str = "", **more: object) 
     return pod(name, containers=(Container(ports=(ContainerPort(host_port=port, host_ip=ip),)),), **more)
 
 
-def _resources() -> Iterable[Case]:
+def _resources_of_nodes() -> Iterable[Case]:
     one, big = web_pod("one", "1"), web_pod("big", "4")
     yield Case(
         "cpu of a new node",
@@ -205,6 +205,9 @@ def _resources() -> Iterable[Case]:
         plan_of(new_nodeclaim_of("c", *many, types=("small",))),
         "pods",
     )
+
+
+def _resources_of_pods() -> Iterable[Case]:
     first = pod("p", init_containers=(container({"cpu": "5"}),))
     yield Case(
         "cpu of an init container",
@@ -393,5 +396,5 @@ def _ports() -> Iterable[Case]:
 
 def placement_cases() -> Iterable[Case]:
     """Resources, nodes, launches, bookkeeping and host ports."""
-    for kind in (_resources, _nodes, _launches, _bookkeeping, _ports):
+    for kind in (_resources_of_nodes, _resources_of_pods, _nodes, _launches, _bookkeeping, _ports):
         yield from kind()

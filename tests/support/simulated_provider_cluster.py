@@ -11,29 +11,22 @@ from datetime import UTC, datetime
 
 from karpenter.api.core import Container, Node, Pod, PodSpec, ResourceRequirements
 from karpenter.api.karpenter import (
-    NodeClaim,
-    NodeClaimResourceRequests,
     NodeClaimSpec,
-    NodeClaimTemplate,
-    NodeClaimTemplateSpec,
     NodeClassReference,
-    NodePool,
-    NodePoolSpec,
     NodePoolTaint,
-    NodeSelectorRequirementWithMinValues,
 )
-from karpenter.api.kinds import KWOK_NODE_CLASS, NODE, NODE_CLAIM, POD
+from karpenter.api.kinds import KWOK_NODE_CLASS, NODE, POD
 from karpenter.api.kwok_node_class import KWOKNodeClass, KWOKNodeClassSpec
 from karpenter.api.meta import ObjectMeta
 from karpenter.instancetypes import instance_type_file
 from karpenter.instancetypes.instance_type import InstanceType
-from karpenter.kube.errors import NotFound
 from karpenter.model import labels
 from karpenter.providers.simulated import Faults, SimulatedNodes, SimulatedProvider, SimulatedTiming
 from karpenter.providers.simulated.fault_rules import InsufficientCapacityRule
 from karpenter.simulation import virtual_time as virtual
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
+from support.stored_claims import StoredClaims, spec_of_claim
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 CLASS = NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")
@@ -76,19 +69,14 @@ def types() -> tuple[InstanceType, ...]:
 def claim_spec(
     requirements: RequirementValues, requests: Mapping[str, str], taints: tuple[NodePoolTaint, ...] = ()
 ) -> NodeClaimSpec:
-    asked = tuple(
-        NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
-        for key, values in requirements.items()
-    )
-    return NodeClaimSpec(
-        requirements=asked, node_class_ref=CLASS, resources=NodeClaimResourceRequests(requests=requests), taints=taints
-    )
+    return spec_of_claim(CLASS, requirements, requests, taints)
 
 
 @dataclass
-class ProviderCluster:
+class ProviderCluster(StoredClaims):
     """The API server, the providers and their faults that a test uses."""
 
+    node_class = CLASS
     clock: LoopClock
     kube: MemoryKube
     faults: Faults = field(default_factory=Faults)
@@ -108,20 +96,9 @@ class ProviderCluster:
             with suppress(asyncio.CancelledError):
                 await running
 
-    @property
-    def pool(self) -> NodePool:
-        template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(), node_class_ref=CLASS))
-        return NodePool(metadata=ObjectMeta(name="default"), spec=NodePoolSpec(template=template))
-
     async def provider(self) -> SimulatedProvider:
         self.providers.append(SimulatedProvider(self.kube, self.clock, types(), self.faults))
         return self.providers[-1]
-
-    async def claim(self, name: str, requirements: RequirementValues, requests: Mapping[str, str]) -> NodeClaim:
-        with suppress(NotFound):
-            await self.kube.delete(NODE_CLAIM, name)
-        metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "default"})
-        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=claim_spec(requirements, requests)))
 
     async def exhaust_capacity(self, requirements: RequirementValues) -> None:
         keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
@@ -135,15 +112,6 @@ class ProviderCluster:
         self.faults = faults
         for provider in self.providers:
             provider.set_faults(faults)
-
-    async def delete_claim(self, claim: NodeClaim) -> None:
-        await self.kube.delete(NODE_CLAIM, claim.metadata.name)
-
-    async def corrupt_claim(self, claim: NodeClaim) -> None:
-        server = self.kube.server
-        claims = server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        server.update_any(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
-        assert [bad.name for bad in (await self.kube.list(NODE_CLAIM)).undecodable] == [claim.metadata.name]
 
     async def collect_garbage(self) -> None:
         await asyncio.sleep(60)

@@ -14,7 +14,7 @@ from karpenter.api.scheduling_constraints import (
     WeightedPodAffinityTerm,
 )
 from karpenter.model import labels
-from support.builders import pods
+from support.builders import node_and_claim, pod, pods
 
 
 def of_app(name: str) -> LabelSelector:
@@ -86,3 +86,14 @@ def app_pods(
         topology_spread_constraints=tuple(spread),
         **spec,
     )
+
+
+def running_app_pod(name: str, on: str, app: str = "web", **fields: object) -> Pod:
+    """A bound pod of an app."""
+    meta = {"labels": {"app": app}, **fields.pop("meta", {})}
+    return pod(name, node_name=on, meta=meta, **fields)
+
+
+def full_node(name: str, zone: str) -> object:
+    """A node without room, in a zone."""
+    return node_and_claim(name, {"cpu": "1m"}, labels={labels.ZONE: zone})

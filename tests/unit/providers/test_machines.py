@@ -16,9 +16,6 @@ from karpenter.api import kinds
 from karpenter.api.core import Node, NodeSpec, NodeStatus
 from karpenter.api.karpenter import (
     Disruption,
-    NodeClaim,
-    NodeClaimResourceRequests,
-    NodeClaimSpec,
     NodeClaimTemplate,
     NodeClaimTemplateSpec,
     NodeClassReference,
@@ -49,6 +46,7 @@ from karpenter.simulation.virtual_time import LoopClock
 from support.consolidation_cases import OPEN, deployment, runs, scale
 from support.simulated_bmc import SimulatedBmc
 from support.simulated_provider_cluster import BROKEN, START
+from support.stored_claims import StoredClaims
 from support.virtual_cluster import VirtualCluster, in_virtual_time, until
 
 CLASS = NodeClassReference(group="karpenter.machines", kind="MachineNodeClass", name="default")
@@ -83,50 +81,24 @@ def _class(hosts: tuple[MachineHost, ...]) -> MachineNodeClass:
 
 
 @dataclass
-class MachinesEnvironment:
+class MachinesEnvironment(StoredClaims):
     """A conformance environment: an API server with the class, and BMCs."""
 
+    node_class = CLASS
     clock: LoopClock
     kube: MemoryKube
     bmc: SimulatedBmc = field(default_factory=SimulatedBmc)
     started: list[MachineProvider] = field(default_factory=list)
 
-    @property
-    def pool(self) -> NodePool:
-        template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(), node_class_ref=CLASS))
-        return NodePool(metadata=ObjectMeta(name="default"), spec=NodePoolSpec(template=template))
-
     async def provider(self) -> CloudProvider:
         self.started.append(MachineProvider(self.kube, self.clock, self.bmc))
         return self.started[-1]
-
-    async def claim(
-        self, name: str, requirements: Mapping[str, tuple[str, ...]], requests: Mapping[str, str]
-    ) -> NodeClaim:
-        with suppress(NotFound):
-            await self.kube.delete(NODE_CLAIM, name)
-        wire = tuple(
-            NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
-            for key, values in requirements.items()
-        )
-        resources = NodeClaimResourceRequests(requests=requests)
-        spec = NodeClaimSpec(requirements=wire, node_class_ref=CLASS, resources=resources)
-        metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "default"})
-        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=spec))
 
     async def exhaust_capacity(self, requirements: Mapping[str, tuple[str, ...]]) -> None:
         wanted = requirements.get(labels.CAPACITY_TYPE, (labels.SPOT, labels.ON_DEMAND))
         for host in _hosts():
             if host.labels.get(labels.CAPACITY_TYPE, labels.ON_DEMAND) in wanted and host.name not in self.bmc.powered:
                 self.bmc.broken.add(host.name)
-
-    async def delete_claim(self, claim: NodeClaim) -> None:
-        await self.kube.delete(NODE_CLAIM, claim.metadata.name)
-
-    async def corrupt_claim(self, claim: NodeClaim) -> None:
-        server = self.kube.server
-        claims = server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        server.update_any(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
 
     async def collect_garbage(self) -> None:
         await asyncio.sleep(60)

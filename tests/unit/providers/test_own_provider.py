@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
@@ -18,20 +17,11 @@ from typer.testing import CliRunner
 
 from karpenter import manager_cloud
 from karpenter.api.karpenter import (
-    NodeClaim,
-    NodeClaimResourceRequests,
-    NodeClaimSpec,
-    NodeClaimTemplate,
-    NodeClaimTemplateSpec,
     NodeClassReference,
-    NodePool,
-    NodePoolSpec,
-    NodeSelectorRequirementWithMinValues,
 )
-from karpenter.api.kinds import KINDS, NODE_CLAIM
+from karpenter.api.kinds import KINDS
 from karpenter.api.meta import ObjectMeta
 from karpenter.cli.main import app
-from karpenter.kube.errors import NotFound
 from karpenter.model import labels
 from karpenter.providers import conformance
 from karpenter.providers.contract import CloudProvider, ProviderContext
@@ -40,6 +30,7 @@ from karpenter.simulation import virtual_time
 from karpenter.simulation.apiserver import MemoryKube, MemoryServer
 from karpenter.simulation.virtual_time import LoopClock
 from support.simulated_provider_cluster import BROKEN, START
+from support.stored_claims import StoredClaims
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "examples" / "provider"
@@ -57,52 +48,26 @@ def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 
 @dataclass
-class RackEnvironment:
+class RackEnvironment(StoredClaims):
     """The conformance environment of the example: an API server with its class, and the rack's directory."""
 
+    node_class = CLASS
+    pool_name = "rack"
     example: ModuleType
     rack: Path
     clock: LoopClock
     kube: MemoryKube
     started: list[CloudProvider]
 
-    @property
-    def pool(self) -> NodePool:
-        template = NodeClaimTemplate(spec=NodeClaimTemplateSpec(requirements=(), node_class_ref=CLASS))
-        return NodePool(metadata=ObjectMeta(name="rack"), spec=NodePoolSpec(template=template))
-
     async def provider(self) -> CloudProvider:
         self.started.append(self.example.RackProvider(ProviderContext(self.kube, self.clock)))
         return self.started[-1]
-
-    async def claim(
-        self, name: str, requirements: Mapping[str, tuple[str, ...]], requests: Mapping[str, str]
-    ) -> NodeClaim:
-        with suppress(NotFound):
-            await self.kube.delete(NODE_CLAIM, name)
-        wire = tuple(
-            NodeSelectorRequirementWithMinValues(key=key, operator="In", values=values)
-            for key, values in requirements.items()
-        )
-        spec = NodeClaimSpec(
-            requirements=wire, node_class_ref=CLASS, resources=NodeClaimResourceRequests(requests=requests)
-        )
-        metadata = ObjectMeta(name=name, labels={labels.NODE_POOL: "rack"})
-        return await self.kube.create(NODE_CLAIM, NodeClaim(metadata=metadata, spec=spec))
 
     async def exhaust_capacity(self, requirements: Mapping[str, tuple[str, ...]]) -> None:
         types = json.loads((FOLDER / "server-types.json").read_text(encoding="utf-8"))
         capacity_types = requirements.get(labels.CAPACITY_TYPE, (labels.SPOT, labels.ON_DEMAND))
         keys = product((entry["name"] for entry in types), ("hall-1", "hall-2"), capacity_types)
         (self.rack / "sold-out").write_text("\n".join("/".join(key) for key in keys), encoding="utf-8")
-
-    async def delete_claim(self, claim: NodeClaim) -> None:
-        await self.kube.delete(NODE_CLAIM, claim.metadata.name)
-
-    async def corrupt_claim(self, claim: NodeClaim) -> None:
-        server = self.kube.server
-        claims = server.resource(NODE_CLAIM.group, NODE_CLAIM.version, NODE_CLAIM.plural)
-        server.update_any(claims, "", claim.metadata.name, lambda body: {**body, "status": {"nodeName": 5}})
 
     async def collect_garbage(self) -> None:
         await asyncio.sleep(60)

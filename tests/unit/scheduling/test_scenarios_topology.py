@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from karpenter.api.core import Pod
 from karpenter.api.meta import LabelSelector
-from karpenter.api.scheduling_constraints import Affinity, PodAffinityTerm
 from karpenter.model import labels
 from support.applied_plans import PlannedCluster
 from support.builders import (
-    ANY_CAPACITY,
-    affinity,
-    asked,
     categories,
     details,
     existing,
@@ -22,45 +15,25 @@ from support.builders import (
     node_and_claim,
     node_pool,
     plan,
-    pod,
     pods,
-    pool_taint,
     sizes,
-    tolerating,
-    wanted,
 )
-from support.instance_types import offering, shape
+from support.spread_scenarios import HOST, KIND, RACK, ZONE, in_zones
 from support.topology_builders import (
     affinity_term,
-    affinity_terms,
     app_pods,
+    full_node,
     pod_affinity_to,
     pod_anti_affinity_to,
+    running_app_pod,
     spread_over,
 )
 
-ZONE, HOST, KIND = labels.ZONE, labels.HOSTNAME, labels.CAPACITY_TYPE
 ZONES = ("z1", "z2", "z3")
-RACK = "example.com/rack"
-
-
-def in_zones(*zones: str, **spec: object) -> object:
-    return node_pool(requirements=[ANY_CAPACITY, wanted(ZONE, "In", *zones)], **spec)
 
 
 def at(zone: str) -> dict[str, object]:
     return {"node_selector": {ZONE: zone}}
-
-
-def running(name: str, on: str, app: str = "web", **fields: object) -> Pod:
-    """A bound pod of an app."""
-    meta = {"labels": {"app": app}, **fields.pop("meta", {})}
-    return pod(name, node_name=on, meta=meta, **fields)
-
-
-def full(name: str, zone: str) -> object:
-    """A node without room, in a zone."""
-    return node_and_claim(name, {"cpu": "1m"}, labels={ZONE: zone})
 
 
 # -- affinity by host ---------------------------------------------------------------------------------------------------
@@ -105,7 +78,7 @@ def test_pods_that_must_share_one_host_get_one_large_enough() -> None:
 def test_a_host_where_one_of_them_is_takes_the_others() -> None:
     """SCH-555: even where another node has more room."""
     there = [node_and_claim("a", {"cpu": "8"}), node_and_claim("b", {"cpu": "2"})]
-    cluster = PlannedCluster(node_pool(), there, running("first", "b"))
+    cluster = PlannedCluster(node_pool(), there, running_app_pod("first", "b"))
     result = cluster.batch(app_pods(3, {"cpu": "1"}, affinity=pod_affinity_to(affinity_term())))
     assert (existing(result), sizes(result), len(left(result))) == ({"b": 2}, [], 1)
 
@@ -113,7 +86,7 @@ def test_a_host_where_one_of_them_is_takes_the_others() -> None:
 def test_followers_by_host_go_to_each_host_with_a_leader() -> None:
     """SCH-555"""
     there = [node_and_claim(name, {"cpu": "2"}) for name in ("a", "b", "c")]
-    cluster = PlannedCluster(node_pool(), there, running("one", "a"), running("two", "c"))
+    cluster = PlannedCluster(node_pool(), there, running_app_pod("one", "a"), running_app_pod("two", "c"))
     result = cluster.batch(app_pods(4, {"cpu": "1"}, app="db", affinity=pod_affinity_to(affinity_term())))
     assert (existing(result), left(result)) == ({"a": 2, "c": 2}, [])
 
@@ -162,7 +135,7 @@ def test_only_the_first_pod_of_an_affinity_group_may_choose_a_zone() -> None:
 @pytest.mark.parametrize("bound", [False, True])
 def test_an_affinity_group_that_has_a_zone_opens_no_other(bound: bool) -> None:
     """SCH-556 as kube-scheduler reads it: also for pods that were there before."""
-    there = [full("old", "z1"), *([running("first", "old")] if bound else [])]
+    there = [full_node("old", "z1"), *([running_app_pod("first", "old")] if bound else [])]
     result = PlannedCluster(node_pool(), there).batch(
         app_pods(1, {"cpu": "1"}, affinity=pod_affinity_to(affinity_term(key=ZONE)), **at("z2"))
     )
@@ -189,7 +162,7 @@ def test_a_pod_in_a_domain_of_one_term_keeps_the_other_from_beginning() -> None:
     both = pod_affinity_to(affinity_term(key=ZONE), affinity_term(key=RACK))
     waiting = app_pods(1, {"cpu": "1"}, affinity=both)
     assert existing(plan(there, waiting)) == {"racked": 1}
-    assert left(plan(there, running("first", "bare"), waiting)) == ["web-000"]
+    assert left(plan(there, running_app_pod("first", "bare"), waiting)) == ["web-000"]
 
 
 @pytest.mark.parametrize("key", [ZONE, HOST, KIND])
@@ -233,8 +206,8 @@ def test_a_chain_of_followers_is_planned_in_one_pass() -> None:
 
 def test_followers_may_choose_among_zones_with_leaders() -> None:
     """SCH-556"""
-    there = [full("a", "z1"), full("b", "z3")]
-    cluster = PlannedCluster(node_pool(), there, running("one", "a"), running("two", "b"))
+    there = [full_node("a", "z1"), full_node("b", "z3")]
+    cluster = PlannedCluster(node_pool(), there, running_app_pod("one", "a"), running_app_pod("two", "b"))
     term = pod_affinity_to(affinity_term(key=ZONE))
     free = app_pods(2, {"cpu": "1"}, app="db", prefix="free", affinity=term)
     assert left(cluster.batch(free, app_pods(1, {"cpu": "1"}, app="db", affinity=term, **at("z3")))) == []
@@ -296,7 +269,7 @@ def test_pods_that_repel_their_own_kind_get_a_host_each() -> None:
 
 @pytest.mark.parametrize("preferred", [False, True], ids=["S-182", "S-182-preferred"])
 def test_a_pod_repelled_from_every_zone_waits(preferred: bool) -> None:
-    there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ZONES]
+    there = [(full_node(f"n{zone}", zone), running_app_pod(f"w{zone}", f"n{zone}")) for zone in ZONES]
     term = affinity_term(key=ZONE)
     own = pod_anti_affinity_to(preferred=[term]) if preferred else pod_anti_affinity_to(term)
     result = PlannedCluster(node_pool(), there).batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))
@@ -309,7 +282,7 @@ def test_a_pod_repelled_from_every_zone_waits(preferred: bool) -> None:
 
 def test_a_pod_goes_to_the_zone_that_is_free_of_others() -> None:
     """SCH-561"""
-    there = [(full(f"n{zone}", zone), running(f"w{zone}", f"n{zone}")) for zone in ("z1", "z3")]
+    there = [(full_node(f"n{zone}", zone), running_app_pod(f"w{zone}", f"n{zone}")) for zone in ("z1", "z3")]
     cluster = PlannedCluster(node_pool(), there)
     assert (
         left(cluster.batch(app_pods(3, {"cpu": "1"}, app="db", affinity=pod_anti_affinity_to(affinity_term(key=ZONE)))))
@@ -329,7 +302,7 @@ def test_pods_that_repel_others_from_every_zone_keep_them_waiting(bound: bool, p
     guards: list[object] = []
     for zone in ZONES:
         if bound:
-            guards += [full(f"n{zone}", zone), running(f"g{zone}", f"n{zone}", "s1", affinity=own)]
+            guards += [full_node(f"n{zone}", zone), running_app_pod(f"g{zone}", f"n{zone}", "s1", affinity=own)]
         else:
             guards += app_pods(1, {"cpu": "1"}, app="s1", prefix=zone, affinity=own, **at(zone))
     result = plan(node_pool(), guards, app_pods(1, {"cpu": "100m"}, app="s2"))
@@ -384,143 +357,9 @@ _NAMED = LabelSelector(match_labels={labels.NAMESPACE_NAME: "other"})
 )
 def test_the_pods_that_a_term_selects_depend_on_namespaces(fields: dict[str, object], means: bool) -> None:
     """S-185, SCH-486: for those it wants near as for those it wants far."""
-    there = [node_and_claim("a", {"cpu": "4"}), running("leader", "a", meta={"namespace": "other"})]
+    there = [node_and_claim("a", {"cpu": "4"}), running_app_pod("leader", "a", meta={"namespace": "other"})]
     term = affinity_term(**fields)
     follower = app_pods(1, {"cpu": "100m"}, app="db", affinity=pod_affinity_to(term))
     assert existing(plan(node_pool(), there, follower)) == ({"a": 1} if means else {})
     stranger = app_pods(1, {"cpu": "100m"}, app="db", affinity=pod_anti_affinity_to(term))
     assert existing(plan(node_pool(), there, stranger)) == ({} if means else {"a": 1})
-
-
-# -- several at once ----------------------------------------------------------------------------------------------------
-
-
-def test_preferred_affinity_yields_to_a_required_spread() -> None:
-    """S-186"""
-    cluster = PlannedCluster(node_pool())
-    result = cluster.batch(
-        app_pods(3, spread=[spread_over(HOST)], affinity=pod_affinity_to(preferred=[affinity_term()]))
-    )
-    assert (left(result), cluster.per_node()) == ([], [1, 1, 1])
-
-
-def test_near_in_the_zone_and_far_on_the_host_hold_together() -> None:
-    cluster = PlannedCluster(node_pool())
-    both = affinity(
-        pod_affinity=affinity_terms(affinity_term(key=ZONE)), pod_anti_affinity=affinity_terms(affinity_term(key=HOST))
-    )
-    assert left(cluster.batch(app_pods(3, affinity=both))) == []
-    assert (cluster.per_node(), list(cluster.counts().values())) == ([1, 1, 1], [3])
-
-
-def test_terms_on_one_key_choose_a_domain_they_share() -> None:
-    """SCH-520 Beyond: the reference lets each choose for itself and finds nothing when they differ."""
-    there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "x")]
-    cluster = PlannedCluster(node_pool(), there, running("three", "a", "y"))
-    both = affinity(
-        pod_affinity=affinity_terms(affinity_term("x", ZONE)),
-        pod_anti_affinity=affinity_terms(affinity_term("y", ZONE)),
-    )
-    assert left(cluster.batch(app_pods(4, {"cpu": "1"}, affinity=both))) == []
-    assert cluster.counts(app="web") == {"z2": 4}
-
-
-def test_a_spread_continues_in_the_domains_that_affinity_allows() -> None:
-    """SCH-520: zones taken by pods that repel these are no choice, but still bound the skew."""
-    there = [full("a", "z3"), running("guard", "a", "guard", affinity=pod_anti_affinity_to(affinity_term(key=ZONE)))]
-    cluster = PlannedCluster(node_pool(), there)
-    result = cluster.batch(app_pods(4, {"cpu": "1"}, spread=[spread_over()]))
-    assert (cluster.counts(app="web"), len(left(result))) == ({"z1": 1, "z2": 1}, 2)
-
-
-def test_tolerating_more_than_others_opens_more_zones() -> None:
-    """SCH-481 Beyond: the reference shares one group, and its first pod's tolerations decide for all."""
-    closed = node_pool("closed", labels={ZONE: "z2"}, template={"taints": (pool_taint("closed"),)})
-    cluster = PlannedCluster(node_pool("open", labels={ZONE: "z1"}), closed)
-    own = pod_anti_affinity_to(affinity_term(key=ZONE))
-    result = cluster.batch(
-        app_pods(1, {"cpu": "1"}, prefix="plain", affinity=own),
-        app_pods(1, {"cpu": "500m"}, prefix="tolerant", affinity=own, tolerations=(tolerating("closed"),)),
-    )
-    assert left(result) == []
-    assert (cluster.domain_of("plain-000"), cluster.domain_of("tolerant-000")) == ("z1", "z2")
-
-
-# -- preferences -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        pytest.param(pod_affinity_to(preferred=[affinity_term()]), [4], id="near"),
-        pytest.param(pod_anti_affinity_to(preferred=[affinity_term()]), [1, 1, 1, 1], id="far"),
-    ],
-)
-def test_preferred_affinity_holds_where_it_can(own: Affinity, expected: list[int]) -> None:
-    """SCH-251"""
-    cluster = PlannedCluster(node_pool())
-    assert left(cluster.batch(app_pods(4, affinity=own))) == []
-    assert cluster.per_node() == expected
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-def test_preferred_anti_affinity_leaves_no_pod_out(limit: int) -> None:
-    """SCH-250c"""
-    cluster = PlannedCluster(node_pool(limits={"nodes": limit}))
-    result = cluster.batch(app_pods(4, affinity=pod_anti_affinity_to(preferred=[affinity_term()])))
-    assert (left(result), len(result.new_claims)) == ([], limit)
-
-
-@pytest.mark.parametrize("key", [HOST, ZONE])
-def test_preferred_affinity_is_dropped_when_the_domain_is_full(key: str) -> None:
-    """SCH-250b"""
-    cluster = PlannedCluster(in_zones("z1", "z2"), full("old", "z1"), running("leader", "old"))
-    result = cluster.batch(
-        app_pods(2, {"cpu": "1"}, app="db", affinity=pod_affinity_to(preferred=[affinity_term(key=key)]))
-    )
-    assert left(result) == []
-    if key == ZONE:
-        assert cluster.counts(app="db") == {"z1": 2}
-
-
-def test_of_two_preferred_affinities_that_exclude_each_other_the_heavier_is_relaxed_first() -> None:
-    """SCH-250b: as in the reference, so that the lighter one is kept."""
-    there = [full("a", "z1"), full("b", "z2"), running("one", "a", "x"), running("two", "b", "y")]
-    cluster = PlannedCluster(node_pool(), there)
-    own = pod_affinity_to(preferred=[affinity_term("x", ZONE), affinity_term("y", ZONE)])
-    assert left(cluster.batch(app_pods(1, {"cpu": "1"}, app="db", affinity=own))) == []
-    assert cluster.domain_of("db-000") == "z1"
-
-
-# -- many ways to the same end --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [
-        pytest.param((affinity_term(key=ZONE), affinity_term(key=ZONE)), id="twice"),
-        pytest.param((affinity_term(key=ZONE), affinity_term(key=KIND)), id="zone-and-capacity-type"),
-        pytest.param((affinity_term(key=ZONE), affinity_term(key=HOST)), id="zone-and-host"),
-    ],
-)
-def test_several_terms_about_one_app_hold_at_once(terms: Sequence[PodAffinityTerm]) -> None:
-    cluster = PlannedCluster(node_pool())
-    assert left(cluster.batch(app_pods(4, {"cpu": "100m"}, affinity=pod_affinity_to(*terms)))) == []
-    assert (len(cluster.counts()), len(cluster.counts(KIND))) == (1, 1)
-
-
-def test_an_affinity_group_starts_in_the_cheapest_zone() -> None:
-    """SCH-556 Beyond"""
-    sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 1.0)]
-    types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
-    result = plan(node_pool(), app_pods(3, affinity=pod_affinity_to(affinity_term(key=ZONE))), types=types)
-    assert asked(result, ZONE) == [("In", ("z2",))]
-
-
-def test_of_zones_with_equal_counts_the_cheapest_is_first() -> None:
-    """SCH-548 Beyond"""
-    sold = [offering("on-demand", "z1", 2.0), offering("on-demand", "z2", 3.0), offering("on-demand", "z3", 1.0)]
-    types = [shape("t", {"cpu": 4, "memory": "4Gi", "pods": 9}, sold)]
-    cluster = PlannedCluster(node_pool(), types=types)
-    cluster.batch(app_pods(5, spread=[spread_over()]))
-    assert cluster.counts() == {"z1": 2, "z2": 1, "z3": 2}
